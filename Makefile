@@ -262,9 +262,9 @@ demo-page: $(INSTALLED)  ## what the last `make demo` left behind, in the browse
 demo-rollout: $(INSTALLED)  ## a version is proven on live users and promoted, a bad one rolled back: minutes
 	$(BIN)/python examples/demo/run_rollout.py $(ARGS)
 
-# A peer that cannot be installed is no error: the report names it.
+# A peer that cannot be installed is no error: the report names it. With `--only` what is there already is measured.
 bench: $(INSTALLED)  ## the proxy beside nginx and its peers, into docs/benchmarks.md: 15 minutes
-	-$(MAKE) --keep-going $(PEERS:%=$(BENCH_VENV)/%/.installed) $(BENCH_VENV)/trinity/.installed
+	$(if $(findstring --only,$(ARGS)),,-$(MAKE) --keep-going $(PEERS:%=$(BENCH_VENV)/%/.installed) $(BENCH_VENV)/trinity/.installed)
 	PYTHONPATH=benchmarks $(BIN)/python -m bench $(or $(ARGS),--write docs/benchmarks.md)
 
 $(PEERS:%=$(BENCH_VENV)/%/.installed): $(BENCH_VENV)/%/.installed: benchmarks/peers/%.txt
