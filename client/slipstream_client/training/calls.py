@@ -62,11 +62,13 @@ class Call:
             self.metadata |= context.metadata
 
     def returned(self, output: Any) -> None:
+        if (chosen := self._end()) is None:  # nothing is asked of what a call returned that nobody runs again
+            return
         if self.never:
-            self.failed("never")
+            chosen.failed("never")
         elif has_yet_to_run(output):
-            self.failed("not_ended")
-        elif (chosen := self._end()) is not None:
+            chosen.failed("not_ended")
+        else:
             chosen.returned(self, output)
 
     def failed(self, reason: str) -> None:
