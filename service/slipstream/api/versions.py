@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -23,6 +21,7 @@ from slipstream.store.audit import Action, Write
 from slipstream.store.versions import InUse
 from slipstream.versions.files import NotPlaced
 from slipstream.versions.lanes import LaneStep
+from slipstream.versions.registry import refused_where_not_kept
 
 OF_ALL = "versions are of all tenants"
 """Beginning of the refusal of a tenant's key."""
@@ -92,7 +91,7 @@ async def post_keep(version: _VersionName, sidecar: SidecarDep, scope: ScopeDep)
         number = await number_of(session, version)
         await _view(sidecar, session, number)
     now = time.time()
-    with _refused_where_not_kept():
+    with refused_where_not_kept("version"):
         async with sidecar.versions.keeping(number) as path, sidecar.database.write() as session:
             if path is None:
                 raise NotPlaced(
@@ -137,7 +136,7 @@ async def put_alias(name: _AliasName, body: AliasBody, sidecar: SidecarDep, scop
     async with sidecar.database.read() as session:
         await _view(sidecar, session, body.version)
     now = time.time()
-    with _refused_where_not_kept():
+    with refused_where_not_kept("version"):
         async with sidecar.versions.keeping(body.version) as path, sidecar.database.write() as session:
             if path is not None:
                 await versions.keep(session, body.version, str(path), "alias", now)
@@ -195,12 +194,3 @@ def _served(sidecar: Sidecar, view: dict[str, Any], lane: LaneStep | None) -> di
     """The view with where the version serves: at the training Explorer, and in the lane."""
     places = {"explorer": sidecar.watch.version, "lane": None if lane is None else lane.version}
     return {**view, "serves": [place for place, version in places.items() if version == view["version"]]}
-
-
-@contextmanager
-def _refused_where_not_kept() -> Iterator[None]:
-    """Answer 409 where a version's weights cannot be kept."""
-    try:
-        yield
-    except NotPlaced as error:
-        raise RequestError(f"version: {error}", param="version", status=409, code="not_kept") from error

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import structlog
@@ -143,13 +143,11 @@ class VersionRegistry:
             return
         async with self._database.read() as session:
             known = await versions.known(session)
-        try:
+        with refused_where_not_kept(param):
             if folder is None:
                 raise NotPlaced(_NO_FOLDER)
             if version in known:
                 await asyncio.to_thread(keeping.check, self._settings.checkpoints, folder, version, known[version])
-        except NotPlaced as error:
-            raise RequestError(f"{param}: {error}", param=param, status=409, code="not_kept") from error
 
     async def in_lane(self) -> lanes.LaneStep | None:
         """The step that the lane's Explorer is to load; None without a lane's directory, or while it is empty. It is of
@@ -252,3 +250,16 @@ class VersionRegistry:
                     if kept[version][0] == str(folder / str(version)):
                         _log.error("kept_version_missing", version=version, path=kept[version][0])
                         await versions.lose(session, version, self._clock())
+
+
+@contextmanager
+def refused_where_not_kept(param: str) -> Iterator[None]:
+    """Answer 409 where the weights of the version that a field names cannot be kept, or are not there.
+
+    Raises:
+        RequestError: for a NotPlaced within.
+    """
+    try:
+        yield
+    except NotPlaced as error:
+        raise RequestError(f"{param}: {error}", param=param, status=409, code="not_kept") from error
