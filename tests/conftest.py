@@ -63,7 +63,7 @@ def quick_starts() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
-    """What a command sets up for its process ends with its test: another one may look for lines of a lower level."""
+    """Undo what a test sets up for logging: commands show no lines of level debug, for which a later test may look."""
     before = structlog.get_config()
     yield
     structlog.configure(**before)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, select
+from sqlalchemy.ext.asyncio import AsyncSession
 from stores import ON_BOTH_STORES
 
 from slipstream.store import commits, feedback, planning, quarantine, ready_groups, runs, tasks
@@ -34,23 +36,30 @@ async def add(database: Database, *calls: NewCall) -> Added:
         return await add_calls(session, calls, NOW)
 
 
+async def _plan(database: Database, task_ids: Sequence[str], runs: int = 1) -> None:
+    async with database.write() as session:
+        await planning.plan(session, await planning.unplanned(session, task_ids), runs, NOW)
+
+
+async def _due(session: AsyncSession) -> list[int]:
+    """Answer each run that waits. Return those that are to be scored."""
+    for run in await runs.claim(session, 1, 10, NOW):
+        await runs.answer(session, [Answered(run.pk, 1, f"of-{run.group_id}", b"", b"", 1.0, None, 0.0)], NOW)
+    await runs.claim_answers(session, 1, 10, NOW)
+    return [run.pk for run in await quarantine.due_answers(session, 1, 10, NOW)]
+
+
 async def _score(database: Database, reward: float | None = 0.5) -> list[str]:
     """Give each run that waits this reward, or none. Returns their groups."""
     async with database.write() as session:
-        waiting = await runs.claim(session, 1, 10, NOW)
-        for run in waiting:
-            await runs.answer(session, [Answered(run.pk, 1, f"of-{run.group_id}", b"", b"", 1.0, None, 0.0)], NOW)
-        await runs.claim_answers(session, 1, 10, NOW)
-        due = [run.pk for run in await quarantine.due_answers(session, 1, 10, NOW)]
-        rows = (await session.scalars(select(RunRow).where(RunRow.id.in_(due)))).all()
+        rows = (await session.scalars(select(RunRow).where(RunRow.id.in_(await _due(session))))).all()
         await runs.end(session, [Ended(row.id, 1, reward, revision=row.revision) for row in rows], NOW)
     return sorted(row.group_id for row in rows)
 
 
 async def test_runs_of_an_answer_that_a_retry_replaces_are_scored_again(database: Database) -> None:
     await add(database, new("t", "1"), new("u", "2"))
-    async with database.write() as session:
-        await planning.plan(session, await planning.unplanned(session, ["t", "u"]), 1, NOW)
+    await _plan(database, ["t", "u"])
     assert await _score(database) == ["t.0", "u.0"]
     left = await add(database, new("t", "3", started_at=NOW + 5, replaces=Stored("1", NOW)))
     assert left.rescore
@@ -64,8 +73,7 @@ async def test_runs_of_an_answer_that_a_retry_replaces_are_scored_again(database
 @pytest.mark.parametrize("idle", [False, True])
 async def test_runs_are_scored_again_once_a_turn_when_it_is_complete(database: Database, idle: bool) -> None:
     await add(database, new("t", "1"))
-    async with database.write() as session:
-        await planning.plan(session, await planning.unplanned(session, ["t"]), 2, NOW)
+    await _plan(database, ["t"], runs=2)
     assert await _score(database) == ["t.0", "t.0"]
     for msg_id in ("2", "3"):
         assert not (await add(database, new("t", msg_id, completes=False))).rescore
@@ -86,14 +94,11 @@ async def test_runs_are_scored_again_once_a_turn_when_it_is_complete(database: D
 async def test_a_commit_takes_nothing_of_a_task_that_goes_on(database: Database, scored_late: bool) -> None:
     """Its rewards are for a conversation that was not over."""
     await add(database, new("t", "1"), new("other", "2"))
-    async with database.write() as session:
-        await planning.plan(session, await planning.unplanned(session, ["t", "other"]), 1, NOW)
+    await _plan(database, ["t", "other"])
     under_way = new("t", "3", completes=False)
     if scored_late:
         async with database.write() as session:
-            for run in await runs.claim(session, 1, 10, NOW):
-                await runs.answer(session, [Answered(run.pk, 1, f"of-{run.group_id}", b"", b"", 1.0, None, 0.0)], NOW)
-            due = [run.pk for run in await quarantine.due_answers(session, 1, 10, NOW)]
+            due = await _due(session)
         await add(database, under_way)
         async with database.write() as session:
             await runs.end(session, [Ended(pk, 1, 0.5, revision=0) for pk in due], NOW)
@@ -118,8 +123,7 @@ async def test_a_commit_takes_nothing_of_a_task_that_goes_on(database: Database,
 
 async def test_what_waits_for_its_task_does_not_wait_for_a_commit(database: Database) -> None:
     await add(database, new("t", "1"))
-    async with database.write() as session:
-        await planning.plan(session, await planning.unplanned(session, ["t"]), 1, NOW)
+    await _plan(database, ["t"])
     waits = list[float | None]()
     for call in (None, new("t", "2", completes=False), new("t", "3")):
         if call is not None:
@@ -132,8 +136,7 @@ async def test_what_waits_for_its_task_does_not_wait_for_a_commit(database: Data
 
 async def test_a_further_call_does_not_bring_back_what_could_not_be_scored(database: Database) -> None:
     await add(database, new("t", "1"))
-    async with database.write() as session:
-        await planning.plan(session, await planning.unplanned(session, ["t"]), 1, NOW)
+    await _plan(database, ["t"])
     assert await _score(database, reward=None) == ["t.0"]
     assert not (await add(database, new("t", "2"))).rescore
     assert await _score(database) == []
@@ -147,8 +150,7 @@ async def test_what_scores_many_runs_again_asks_the_store_no_more_for_each(
     statements = []
     for task_id, count in (("few", 1), ("many", 9)):
         await add(database, *(new(task_id, f"{task_id}{at}") for at in range(count)))
-        async with database.write() as session:
-            await planning.plan(session, await planning.unplanned(session, [task_id]), 1, NOW)
+        await _plan(database, [task_id])
         assert len(await _score(database)) == count
         asked.clear()
         assert (await add(database, new(task_id, "next"))).rescore
@@ -168,8 +170,7 @@ async def test_it_looks_at_no_other_groups_and_runs(database: Database) -> None:
 
     names = [f"t{at}" for at in range(60)]
     await add(database, *(new(name, f"of {name}") for name in names))
-    async with database.write() as session:
-        await planning.plan(session, await planning.unplanned(session, names), 1, NOW)
+    await _plan(database, names)
     event.listen(Engine, "before_cursor_execute", executed)
     for dropped in (True, False):
         async with database.write() as session:

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from slipstream.dialects.body import Unreadable, parse_json
+from slipstream.dialects.thoughts import THOUGHT_PARTS
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _REST = ("tool_calls", "function_call", "tool_call_id", "name", "refusal")
 """Fields of a message that are read beside its role and content."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-_NOT_SENT_BACK = frozenset({"thinking", "redacted_thinking", "reasoning", "refusal"})
+_NOT_SENT_BACK = THOUGHT_PARTS | {"redacted_thinking", "refusal"}
 """Types of parts of an answer that are not always sent back."""
 _THOUGHT = "</think>"
 """The end of a thought in an answer of a server that does not parse it; its beginning may be in the prompt."""

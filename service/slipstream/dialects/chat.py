@@ -10,9 +10,10 @@ from slipstream.dialects.allowed_tools import is_among_some, narrowed
 from slipstream.dialects.body import Reason
 from slipstream.dialects.events import event
 from slipstream.dialects.form import ChatForm, Held, Unsayable
+from slipstream.dialects.thoughts import THOUGHT_PARTS
 from slipstream.errors import error_body
 
-_TEXT_PARTS = frozenset({"text", "refusal", "thinking", "reasoning"})
+_TEXT_PARTS = THOUGHT_PARTS | {"text", "refusal"}
 """Types of parts of a message's content that hold text. Every other part (`image_url`, `input_audio`, `file`,
 `video_url`, ...) is a picture, sound or a file."""
 

@@ -7,7 +7,7 @@ from typing import Any
 _FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"})
 """Fields of an assistant's message that hold them: vLLM's and DeepSeek's, OpenRouter's, LiteLLM's."""
 
-_PARTS = frozenset({"thinking", "reasoning"})
+THOUGHT_PARTS = frozenset({"thinking", "reasoning"})
 """Types of parts of its content that do, as Mistral's models have them."""
 
 
@@ -30,4 +30,4 @@ def _said(message: Any) -> Any:
 
 
 def _is_thought(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") in _PARTS
+    return isinstance(part, dict) and part.get("type") in THOUGHT_PARTS

@@ -154,11 +154,12 @@ class ExperienceStore:
                 .with_for_update()  # PostgreSQL: another commit at the same time finds them committed
             ).all()
             compared = advantages(algorithm, [(row.task_id, row.run_id, row.reward) for row in ready])
-            discarded = {row.task_id if compared else row.id for row in ready if row.commit_id == DISCARDED}
+            groups = [row.task_id if compared else row.id for row in ready]  # of those that are compared, else of one
+            discarded = {group for group, row in zip(groups, ready, strict=True) if row.commit_id == DISCARDED}
             experiences = [
                 {name: row._mapping[name] for name in _CARRIED} | {"advantage": compared[index] if compared else None}
                 for index, row in enumerate(ready)
-                if (row.task_id if compared else row.id) not in discarded
+                if groups[index] not in discarded
             ]
             commit = connection.execute(
                 insert(self._commits).values(created_at=self._clock(), experiences=len(experiences))

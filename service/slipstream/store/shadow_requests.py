@@ -14,7 +14,8 @@ from slipstream.dialects.thoughts import without_thoughts
 from slipstream.store.bodies import pack
 
 _OF_CALL, _SAID = "of_call", "said_in_call"
-"""The keys of the names, as they are in the call, and of messages without thoughts. No field of a request has these."""
+"""Keys that no field of a request has: of the names, and one that is there if the messages are the call's without
+thoughts."""
 
 
 def packed(request: Mapping[str, Any], call: Mapping[str, Any]) -> bytes:
@@ -24,9 +25,11 @@ def packed(request: Mapping[str, Any], call: Mapping[str, Any]) -> bytes:
         call: the request of the call, whose values the run's request has.
     """
     taken = [name for name, value in request.items() if name in call and call[name] is value]
-    said = [name for name in ("messages",) if name not in taken and request[name] == without_thoughts(call[name])]
-    own = {name: value for name, value in request.items() if name not in taken and name not in said}
-    return pack({_OF_CALL: taken, **({_SAID: said} if said else {}), **own})
+    own = {name: value for name, value in request.items() if name not in taken}
+    if "messages" in own and own["messages"] == without_thoughts(call["messages"]):
+        del own["messages"]
+        own[_SAID] = True
+    return pack({_OF_CALL: taken, **own})
 
 
 def completed(own: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,5 +40,6 @@ def completed(own: Mapping[str, Any], call: Mapping[str, Any]) -> dict[str, Any]
         call: the request of the call.
     """
     taken = {name: call[name] for name in own.get(_OF_CALL, ())}
-    taken |= {name: without_thoughts(call[name]) for name in own.get(_SAID, ())}
+    if _SAID in own:
+        taken["messages"] = without_thoughts(call["messages"])
     return taken | {name: value for name, value in own.items() if name not in (_OF_CALL, _SAID)}
