@@ -311,7 +311,7 @@ $(LOCKS_INSTALLED): locks/tools.txt
 	$(LOCKS_VENV)/bin/python -m pip install --quiet --require-hashes --requirement $<
 	@touch $@
 
-hurt: $(INSTALLED)  ## what agents notice while the training side is hurt on purpose, into docs/reliability.md: 5 minutes
+hurt: $(INSTALLED)  ## what agents notice while the training side is hurt on purpose, into docs/reliability.md: 12 minutes
 	PYTHONPATH=benchmarks $(BIN)/python -m hurt_training $(or $(ARGS),--write docs/reliability.md)
 
 # What only .ray-venv has keeps its pin; of a package of both .venv's version counts, which is named first.
