@@ -193,7 +193,9 @@ class Outbox:
                     self._away = True
                     logger.warning("marks and feedback wait for the sidecar, and the agent goes on: %s", error)
                 failing = error.status is not None and error.status not in _AWAY
-                if (item.passing and error.received) or (failing and attempt >= ATTEMPTS):
+                if item.passing and error.received:
+                    break
+                if failing and attempt >= ATTEMPTS:
                     return "dropped"
                 self._hurry.wait(min(self._first_pause * 2 ** min(attempt - 1, 20), LONGEST_PAUSE))
                 self._hurry.clear()
@@ -202,6 +204,11 @@ class Outbox:
                 return "dropped"
             else:
                 return "sent"
+        if item.passing and not self._closed:
+            self._warn(
+                "feedback by session_id is dropped: it may have arrived, or waited for a minute, and by now the "
+                "session's last answer may be another one"
+            )
         return "dropped"
 
     def _warn(self, message: str) -> None:

@@ -19,6 +19,9 @@ T = TypeVar("T")
 _NO_KEY = "set SLIPSTREAM_API_KEY, or configure(api_key=...), to one of the sidecar's access.keys"
 _WRONG_KEY = "the key is SLIPSTREAM_API_KEY's, or that of configure(api_key=...)"
 
+_NOT_CARRIED_OUT = ("store_failed", "connect", "connect_timeout")
+"""Codes of the sidecar's 5xx that say that nothing was stored, or that the training side was not reached."""
+
 
 @dataclass(frozen=True)
 class Request(Generic[T]):
@@ -282,9 +285,10 @@ def _answer(request: Request[T], response: httpx.Response, at: Settings) -> T:
         message = f"{what}: {status} {error.get('message') or response.reason_phrase}"
         if status in (401, 403):
             message += f" ({_WRONG_KEY if at.api_key else _NO_KEY})"
+        code = error.get("code")
         if status >= 500 or status in (408, 429):
-            raise SidecarAway(message, status=status, received=True)
-        raise SidecarRefused(message, status=status, code=error.get("code"), param=error.get("param"))
+            raise SidecarAway(message, status=status, received=status >= 500 and code not in _NOT_CARRIED_OUT)
+        raise SidecarRefused(message, status=status, code=code, param=error.get("param"))
     try:
         return request.read(content)
     except (LookupError, TypeError, ValueError) as wrong:

@@ -24,10 +24,12 @@ from slipstream_client.service import post_feedback
 
 
 class Scripted:
-    """A sidecar that answers with these statuses, one a request, and then with 202; 0 hangs up instead."""
+    """A sidecar that answers with these statuses, one a request, and then with 202; 0 hangs up instead. Its errors
+    have `code`, if there is one."""
 
     def __init__(self) -> None:
         self.statuses: list[int] = []
+        self.code = ""
         self.bodies: list[bytes] = []
         scripted = self
 
@@ -41,6 +43,8 @@ class Scripted:
                     self.close_connection = True
                     return
                 body = b'{"id": "f", "state": "applied"}'
+                if status >= 400:
+                    body = b'{"error": {"message": "no", "code": "%b"}}' % scripted.code.encode()
                 self.send_response(status)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
@@ -101,14 +105,29 @@ def test_what_the_sidecar_fails_at_does_not_hold_up_the_rest(sidecar: Scripted) 
     assert (slipstream.outbox_counts().sent, slipstream.outbox_counts().dropped) == (1, 1)
 
 
-def test_feedback_on_a_sessions_last_answer_is_not_said_twice(sidecar: Scripted) -> None:
+@pytest.mark.parametrize("status", [0, 500, 503])
+def test_feedback_on_a_sessions_last_answer_is_not_said_twice(
+    sidecar: Scripted, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """It may have arrived, and by now the session's last answer may be another one."""
-    sidecar.statuses = [0]
+    sidecar.statuses = [status]
     slipstream.feedback(session_id="a", thumbs="up")
     slipstream.feedback(session_id="b", thumbs="up")
     assert slipstream.flush(10)
     assert sidecar.said == ["a", "b"]
     assert slipstream.outbox_counts().dropped == 1
+    assert "feedback by session_id is dropped" in caplog.text
+
+
+@pytest.mark.parametrize(("status", "code"), [(429, "feedback_rate"), (503, "store_failed"), (502, "connect")])
+def test_feedback_on_a_sessions_last_answer_is_sent_again_where_nothing_was_stored(
+    sidecar: Scripted, status: int, code: str
+) -> None:
+    sidecar.statuses, sidecar.code = [status], code
+    slipstream.feedback(session_id="a", thumbs="up")
+    assert slipstream.flush(10)
+    assert sidecar.said == ["a", "a"]
+    assert slipstream.outbox_counts().sent == 1
 
 
 def test_everything_arrives_once_the_sidecar_is_back(nowhere: str, caplog: pytest.LogCaptureFixture) -> None:

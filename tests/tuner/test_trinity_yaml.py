@@ -107,6 +107,7 @@ def test_a_file_to_start_from_keeps_what_is_not_given(write: Any, tmp_path: Path
     assert tree["checkpoint_root_dir"] == "${oc.env:ROOT}"
     assert tree["algorithm"] == {"algorithm_type": "grpo", "kl_loss_fn": "k3", "repeat_times": 3}
     assert tree["explorer"]["rollout_model"] == {"gpu_memory_utilization": 0.5, "enable_openai_api": True}
+    assert tree["explorer"]["max_timeout"] == 3600
     (taskset,) = tree["buffer"]["explorer_input"]["tasksets"]
     assert taskset["workflow_args"]["their"] == "own"
     assert taskset["workflow_args"]["workflow_func"] == "test_trinity_yaml:workflow"
@@ -116,6 +117,10 @@ def test_a_file_to_start_from_keeps_what_is_not_given(write: Any, tmp_path: Path
     assert tree["algorithm"]["kl_loss_fn"] == "k3"
     assert "tasksets" not in tree["buffer"]["explorer_input"]  # Trinity refuses both
     assert tree["explorer"]["rollout_model"]["gpu_memory_utilization"] == 0.5
+    assert write(config_path=str(base), run_timeout=599.5)["explorer"]["max_timeout"] == 600
+
+    base.write_text(yaml.safe_dump({"explorer": {"max_timeout": 7}}))
+    assert write(config_path=str(base), run_timeout=600)["explorer"]["max_timeout"] == 7
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,8 @@ async def test_what_the_trainer_has_deleted_cannot_be_kept_and_an_alias_is_refus
         ("PUT", "/aliases/champion", {"version": 9}, 404),
         ("PUT", "/aliases/12", {"version": 0}, 422),
         ("PUT", "/aliases/a b", {"version": 0}, 422),
+        ("PUT", "/aliases/_best", {"version": 0}, 422),  # `GET /versions/_best` would not find it
+        ("PUT", "/aliases/-1", {"version": 0}, 422),
         ("PUT", "/aliases/" + "a" * 65, {"version": 0}, 422),
         ("PUT", "/aliases/champion", {"version": "0"}, 422),
         ("PUT", "/aliases/champion", {"version": -1}, 422),

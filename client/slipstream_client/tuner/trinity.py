@@ -97,13 +97,13 @@ def write_trinity_config(
             "checkpoint_root_dir": str(Path("checkpoints").absolute()),
             **{name: dict(fields) for name, fields in _DEFAULTS.items()},
         }
-        tree["explorer"]["max_timeout"] = math.ceil(run_timeout)
         for field, value in (("train_dataset", train_dataset), ("model", model)):
             if value is None:
                 raise ValueError(f"{field}: missing; Trinity needs it, here or in the file of config_path")
         algorithm = algorithm or AlgorithmConfig()
     else:
         tree = read(config_path)
+    section(tree, "explorer").setdefault("max_timeout", math.ceil(run_timeout))
     for field, given in (("project", project_name), ("name", experiment_name)):
         if given is not None:
             tree[field] = given

@@ -35,10 +35,13 @@ _AliasName = Annotated[
     Path(
         min_length=1,
         max_length=64,
-        pattern=r"^[A-Za-z0-9._-]*[A-Za-z._-][A-Za-z0-9._-]*$",
-        description="Letters, digits, `.`, `_` and `-`, and not digits alone, which is a version.",
+        pattern=r"^([0-9]*[A-Za-z]|[0-9]+[._-])[A-Za-z0-9._-]*$",
+        description="Letters, digits, `.`, `_` and `-`, first a letter or a digit, and not digits alone, which is a "
+        "version.",
     ),
 ]
+_OldAliasName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
+"""Aliases could once begin with a sign. They stay, and can be removed."""
 
 
 class VersionsQuery(BaseModel):
@@ -146,7 +149,7 @@ async def put_alias(name: _AliasName, body: AliasBody, sidecar: SidecarDep, scop
 
 
 @router.delete("/aliases/{name}")
-async def delete_alias(name: _AliasName, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
+async def delete_alias(name: _OldAliasName, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """Take a name away. Its history stays, and so do the weights of its version, until they are released."""
     require_all_tenants(scope, OF_ALL)
     now = time.time()
@@ -159,7 +162,7 @@ async def delete_alias(name: _AliasName, sidecar: SidecarDep, scope: ScopeDep) -
 
 
 @router.get("/aliases/{name}/history")
-async def get_history(name: _AliasName, query: Annotated[HistoryQuery, Query()], sidecar: SidecarDep) -> dict[str, Any]:
+async def get_history(name: _OldAliasName, query: Annotated[HistoryQuery, Query()], sidecar: SidecarDep) -> dict[str, Any]:
     """Changes of an alias, the newest first, removals included; `next` is the cursor of the page after it."""
     async with sidecar.database.read() as session:
         changes, after = await aliases.history(session, name, query.limit, query.cursor)
