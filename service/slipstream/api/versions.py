@@ -40,7 +40,7 @@ _AliasName = Annotated[
         "version.",
     ),
 ]
-_OldAliasName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
+_AnyAlias = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
 """Aliases could once begin with a sign. They stay, and can be removed."""
 
 
@@ -149,7 +149,7 @@ async def put_alias(name: _AliasName, body: AliasBody, sidecar: SidecarDep, scop
 
 
 @router.delete("/aliases/{name}")
-async def delete_alias(name: _OldAliasName, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
+async def delete_alias(name: _AnyAlias, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
     """Take a name away. Its history stays, and so do the weights of its version, until they are released."""
     require_all_tenants(scope, OF_ALL)
     now = time.time()
@@ -162,7 +162,7 @@ async def delete_alias(name: _OldAliasName, sidecar: SidecarDep, scope: ScopeDep
 
 
 @router.get("/aliases/{name}/history")
-async def get_history(name: _OldAliasName, query: Annotated[HistoryQuery, Query()], sidecar: SidecarDep) -> dict[str, Any]:
+async def get_history(name: _AnyAlias, query: Annotated[HistoryQuery, Query()], sidecar: SidecarDep) -> dict[str, Any]:
     """Changes of an alias, the newest first, removals included; `next` is the cursor of the page after it."""
     async with sidecar.database.read() as session:
         changes, after = await aliases.history(session, name, query.limit, query.cursor)
