@@ -34,7 +34,7 @@ OF_THE_READER = re.compile(
     r"|^(?:access|rollouts): expected (?:access\.)?keys or ",
     re.IGNORECASE,
 )
-OF_OTHERS = {"apiVersion", "agentExample", "trinity", "trainer"}
+OF_OTHERS = {"apiVersion", "agentExample", "trinity", "trainer", "postgresql"}
 """Keys by which a block is of Kubernetes, the chart or Trinity; what renders and runs these tests them."""
 
 

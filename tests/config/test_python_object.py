@@ -126,6 +126,28 @@ def test_an_object_that_cannot_be_called_so_is_refused(lines: str, told: str, re
     assert told in refusal(lines)
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        reward("house_raises:score"),
+        "selection: {python: 'house_raises:two'}",
+        "capture: {redact: [{python: 'house_raises:x'}]}",
+    ],
+)
+def test_a_reader_that_must_not_wait_for_code_of_users_imports_none(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "house_raises.py").write_text("raise RuntimeError('imported')\n")
+    (tmp_path / "sidecar.yaml").write_text(lines)
+    load_settings(tmp_path / "sidecar.yaml", {}, imports=False)
+    with pytest.raises(ConfigError, match="importing house_raises raises RuntimeError: imported"):
+        load_settings(tmp_path / "sidecar.yaml", {})
+
+
+def test_a_reader_that_imports_nothing_refuses_what_is_no_name(tmp_path: Path) -> None:
+    (tmp_path / "sidecar.yaml").write_text(reward("os.path"))
+    with pytest.raises(ConfigError, match=r"a Python object as package\.module:Object"):
+        load_settings(tmp_path / "sidecar.yaml", {}, imports=False)
+
+
 @pytest.mark.slow
 async def test_the_sidecar_that_up_starts_finds_the_module_that_up_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from composed import CHECKOUT, ROOT, compose_config, compose_program, most_memory, seconds
+from sqlalchemy import make_url
 from typer.main import get_command
 
 from slipstream import shutdown
@@ -32,11 +33,14 @@ HOSTS = {
     "NODE_ADDRESS": "10.0.0.2",
     "DATABASE_BIND": "10.0.0.1:5432",
 }
-ONE_GPU, TWO_HOSTS, CLUSTER = (f"deploy/compose/{name}.yml" for name in ("one-gpu", "two-hosts", "cluster"))
+ONE_GPU, TWO_HOSTS, CLUSTER, HISTORY = (
+    f"deploy/compose/{name}.yml" for name in ("one-gpu", "two-hosts", "cluster", "history")
+)
 MODELS = {
     "cpu": compose_config("cpu"),
     "gpu": compose_config("gpu"),
     "one-gpu": compose_config("gpu", files=("docker-compose.yml", ONE_GPU)),
+    "history": compose_config("gpu", files=("docker-compose.yml", HISTORY)),
     "two-hosts": compose_config("gpu", files=("docker-compose.yml", TWO_HOSTS), variables=HOSTS),
     "cluster": compose_config("gpu", "ray-worker", files=("docker-compose.yml", TWO_HOSTS, CLUSTER), variables=HOSTS),
 }
@@ -149,6 +153,19 @@ def test_only_the_training_side_reaches_the_explorer_and_only_trinity_the_databa
         "scrape",
     }
     assert MODELS["cpu"]["services"]["embedded-trainer"]["network_mode"] == "none"
+
+
+def test_a_sidecar_with_the_explorers_history_reaches_it_by_a_driver_and_a_password_that_it_has() -> None:
+    training, postgres = service("history", "training"), service("history", "postgres")
+    assert {"front", "policy"} < training["networks"].keys() >= postgres["networks"].keys()
+    assert training["image"] != service("history", "proxy")["image"], "of two builds of one name the last would stand"
+    assert training["build"]["args"]["EXTRAS"].split() == ["embedded", "postgres"]
+    url = make_url(training["environment"]["SLIPSTREAM_EXPLORER__HISTORY_URL"])
+    assert (url.drivername, url.host, url.password) == ("postgresql+asyncpg", "postgres", None)
+    assert (url.username, url.database) == tuple(
+        postgres["environment"][name] for name in ("POSTGRES_USER", "POSTGRES_DB")
+    )
+    assert training["user"].startswith("10001:"), "to whom secrets.sh gives the file"
 
 
 @pytest.mark.parametrize(("model", "name"), SERVICES)

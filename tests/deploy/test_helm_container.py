@@ -11,6 +11,7 @@ from charts import (
     ROOT,
     Manifest,
     containers,
+    merged,
     of_kind,
     pods,
     template,
@@ -66,6 +67,32 @@ def test_the_module_of_a_reward_stands_where_the_sidecar_looks() -> None:
     for container in containers(deployment["spec"]["template"]):
         _stands_where_it_looks(container)
     assert "my_rewards.py" in of_kind(manifests, "ConfigMap")["demo-slipstream-sidecar"]["data"]
+
+
+def test_an_upgrade_goes_on_only_past_a_pod_whose_training_side_stays_up() -> None:
+    """A native sidecar without a probe is ready while it runs, however soon it ends."""
+    [deployment] = of_kind(template(MATRIX["several sidecars"]), "Deployment").values()
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert deployment["spec"]["minReadySeconds"] == 30
+    [alone] = of_kind(template(MATRIX["sidecar alone"]), "Deployment").values()
+    assert "minReadySeconds" not in alone["spec"], "nothing waits for the next pod there"
+
+
+def test_prometheus_asks_the_sidecar_s_port_of_a_pod_and_not_the_agent_s_own() -> None:
+    values = merged(MATRIX["monitoring of an injected one"], {"agentExample": {"enabled": True}})
+    manifests = template(values)
+    [monitor] = of_kind(manifests, "PodMonitor").values()
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    [deployment] = of_kind(manifests, "Deployment").values()
+    found = [port for each in containers(deployment["spec"]["template"]) for port in each.get("ports", [])]
+    assert found == [{"name": endpoint["port"], "containerPort": 8100}]
+    assert endpoint["port"] != "http", "which an agent may call a port of its own"
+
+
+def test_an_upgrade_leaves_the_service_a_port_that_old_pods_have() -> None:
+    manifests = template(MATRIX["several sidecars"])
+    [service] = of_kind(manifests, "Service").values()
+    assert service["spec"]["ports"][0]["targetPort"] == "http"
 
 
 def _stands_where_it_looks(container: Manifest) -> None:

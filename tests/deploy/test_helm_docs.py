@@ -9,8 +9,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from charts import CHART, ROOT, of_kind, template
+from charts import CHART, MATRIX, ROOT, merged, of_kind, template
 from commands import slipstream
+from sqlalchemy import make_url
+
+from slipstream.settings.source import load_settings
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 EXAMPLES = {text.splitlines()[0].lstrip("# "): text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)}
@@ -19,6 +22,7 @@ EXAMPLES = {text.splitlines()[0].lstrip("# "): text for text in re.findall(r"```
 OF_OTHER_FILES = {"sidecar.yaml", "explorer.yaml", "trainer.yaml"} | {
     "explorer.train_batch_size",
     "explorer.algorithm_type",
+    "explorer.history_url",
     "trainer.total_steps",
     "trainer.save_interval",
 }
@@ -33,6 +37,39 @@ def test_the_values_of_the_page_are_rendered(name: str) -> None:
 def test_the_first_values_are_a_whole_loop() -> None:
     kinds = {document["kind"] for document in template(yaml.safe_load(EXAMPLES["my-values.yaml"]))}
     assert {"Deployment", "RayJob", "StatefulSet", "NetworkPolicy"} <= kinds
+
+
+def test_the_pod_of_the_page_reads_the_secrets_that_it_mounts(tmp_path: Path) -> None:
+    [snippet] = re.findall(r"```\n(metadata:\n.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / "slipstream").symlink_to(CHART)
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: agent, version: 1.0.0}")
+    text = f"apiVersion: v1\nkind: Pod\n{snippet}  containers: [{{name: agent, image: agent}}]\n"
+    (tmp_path / "templates" / "agent.yaml").write_text(text.replace("metadata:\n", "metadata:\n  name: agent\n"))
+    pod = of_kind(template({"slipstream": MATRIX["injected"]}, tmp_path), "Pod")["agent"]
+    kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+    [secrets] = [volume["projected"] for volume in pod["spec"]["volumes"] if "projected" in volume]
+    assert secrets["defaultMode"] == 0o440, "for root and for the group"
+    users = {container["securityContext"]["runAsUser"] for container in pod["spec"]["initContainers"]}
+    assert users == {pod["spec"]["securityContext"]["fsGroup"]}
+
+
+def test_the_history_of_the_page_is_one_that_the_sidecar_reads_and_reaches(tmp_path: Path) -> None:
+    both = merged(*(yaml.safe_load(EXAMPLES[name]) for name in ("my-values.yaml", "history.yaml, beside those above")))
+    both["sidecar"]["config"].pop("rewards")
+    manifests = list(yaml.safe_load_all(yaml.safe_dump_all(template(both)).replace("demo-slipstream", "slipstream")))
+    text = of_kind(manifests, "ConfigMap")["slipstream-sidecar"]["data"]["sidecar.yaml"]
+    (tmp_path / "sidecar.yaml").write_text(text.replace("/run/secrets/slipstream", str(tmp_path)))
+    for secret, value in {"history_password": "pw", "production_api_key": "sk", "access_keys": "[]"}.items():
+        (tmp_path / secret).write_text(value)
+    url = make_url(load_settings(tmp_path / "sidecar.yaml", {}).explorer.history_url or "")
+    [database] = of_kind(manifests, "StatefulSet").values()
+    assert (url.host, url.password, url.port) == (database["spec"]["serviceName"], "pw", 5432)
+    named = both["sidecar"]["secrets"]["history_password"]
+    assert named["key"] in of_kind(manifests, "Secret")[named["existingSecret"]]["stringData"]
+    [rule] = of_kind(manifests, "NetworkPolicy")["slipstream-postgresql"]["spec"]["ingress"]
+    assert {"slipstream-sidecar": "slipstream"} in [peer["podSelector"]["matchLabels"] for peer in rule["from"]]
 
 
 def job_of(example: str) -> tuple[dict[str, Any], dict[str, Any]]:

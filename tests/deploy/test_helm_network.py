@@ -81,6 +81,28 @@ def test_the_sidecar_may_go_to_its_postgresql_and_to_the_lane(config: Manifest, 
     assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 8010, 443} | ports
 
 
+HISTORY = "postgresql+asyncpg://slipstream@history.example:6432/slipstream"
+
+
+@pytest.mark.parametrize(
+    ("url", "ports"), [(HISTORY, {6432}), ("${HISTORY_URL}", {5432}), ("sqlite+aiosqlite:////checkpoints/h.db", set())]
+)
+def test_the_sidecar_may_go_to_the_explorers_history(url: str, ports: set[int]) -> None:
+    values = merged(EXPLORER_ELSEWHERE, {"sidecar": {"config": {"explorer": {"history_url": url}}}})
+    policy = of_kind(template(values), "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
+    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {53, 8010, 443} | ports
+
+
+@pytest.mark.parametrize("name", ["gpu", "agent example"])
+def test_the_database_lets_a_sidecar_in_that_repairs_from_the_explorers_history(name: str) -> None:
+    values = merged(MATRIX[name], {"sidecar": {"config": {"explorer": {"history_url": HISTORY}}}})
+    manifests = template(values)
+    everything = dict(pods(manifests))
+    carriers = {w for w, pod in everything.items() if any(c["name"] == "slipstream-proxy" for c in containers(pod))}
+    reached = _into(of_kind(manifests, "NetworkPolicy"), everything, "postgresql")[5432]
+    assert {where for where in reached if not where.startswith("RayJob/")} == carriers != set()
+
+
 def test_agents_need_a_label_to_reach_the_sidecar() -> None:
     policy = of_kind(template(MATRIX["network policies"]), "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
     agents, metrics = policy["ingress"]
@@ -98,3 +120,13 @@ def test_the_injected_sidecar_is_closed_while_its_agent_stays_open() -> None:
     assert all(not port["port"] <= 8100 <= port["endPort"] for port in open_to_all if port["protocol"] == "TCP")
     assert any(port["port"] <= 8080 <= port["endPort"] for port in open_to_all)
     assert policy["policyTypes"] == ["Ingress"], "where the agent may go is its own affair"
+
+
+@pytest.mark.parametrize("metrics", [[{"namespaceSelector": {}}], []], ids=["metrics", "none"])
+def test_who_denies_by_default_opens_nothing_of_an_agent_with_an_injected_sidecar(metrics: list[Manifest]) -> None:
+    closed = {"networkPolicy": {"agentIngress": [], "metrics": metrics}}
+    manifests = template(merged(MATRIX["network policies of an injected one"], closed))
+    policy = of_kind(manifests, "NetworkPolicy")["demo-slipstream-sidecar"]["spec"]
+    wanted = [{"from": metrics, "ports": [{"port": 8100, "protocol": "TCP"}]}] if metrics else []
+    assert policy["ingress"] == wanted
+    assert policy["policyTypes"] == ["Ingress"], "without a rule it closes all"

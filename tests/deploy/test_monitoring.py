@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 RULES = yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text())
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "dashboards" / "slipstream.json").read_text())
 DEPLOY = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+SCALE_OUT = (ROOT / "docs" / "scale-out.md").read_text(encoding="utf-8")
 METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 OF_PROMETHEUS = {"up", "ALERTS", "ALERTS_FOR_STATE"}
 
@@ -100,6 +101,25 @@ def test_every_grouping_is_by_a_label_of_its_metric() -> None:
             name = name if name in documented else re.sub(r"_(bucket|sum|count)$", "", name)
             wanted = set(labels.replace(" ", "").split(",")) - {"instance", "job", "le"}
             assert wanted <= documented[name], f"{place}: {labels}"
+
+
+def test_gauges_that_all_sidecars_of_a_store_show_alike_are_not_summed() -> None:
+    [row] = re.findall(r"^\| `/metrics` \| (.+)$", SCALE_OUT, re.MULTILINE)
+    alike = {f"slipstream_{name}" for name in re.findall(r"`(\w+)`", row)}
+    assert alike <= labels_of_docs().keys()
+    for place, expression in QUERIES:
+        summed = re.findall(r"sum (?:by \([\w, ]+\) )?\((\w+)", expression.replace("sum(", "sum ("))
+        assert not alike & set(summed), place
+
+
+def test_a_sidecar_that_prometheus_has_lost_raises_the_alarm_as_one_that_is_down() -> None:
+    [down] = [alert for alert in rules("alert") if alert["alert"] == "SlipstreamDown"]
+    parsed = promql_parser.parse(down["expr"])
+    assert [each.prettify() for each in (parsed.lhs, parsed.rhs)] == [
+        'up{job="slipstream"} == 0',
+        'absent(up{job="slipstream"})',
+    ]
+    assert "{{ if $labels.instance }}" in down["annotations"]["summary"], "which the second one does not have"
 
 
 @pytest.mark.parametrize("alert", rules("alert"), ids=lambda alert: alert["alert"])

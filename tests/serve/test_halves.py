@@ -104,6 +104,27 @@ async def test_a_training_half_that_is_stopped_costs_no_answer(
 
 
 @pytest.mark.slow
+async def test_production_starts_whatever_a_module_of_the_user_does(
+    tmp_path: Path, production: tuple[Production, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, url = production
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no licence')\n")
+    (tmp_path / "hangs.py").write_text("import threading\nthreading.Event().wait()\n")
+    monkeypatch.setenv("SLIPSTREAM_REWARDS", "{calculators: [{python: 'broken:score'}]}")
+    monkeypatch.setenv("SLIPSTREAM_SELECTION", "{python: 'hangs:select'}")
+    async with halves(tmp_path, url) as (proxy, training):
+        await proxy.start(ready=False)
+        await until(lambda: answers(proxy.url), 60)
+        assert await chat(proxy.url, "hello") == 200
+        monkeypatch.delenv("SLIPSTREAM_SELECTION")
+        training.log = tmp_path / "training.log"
+        await training.start(ready=False)
+        assert await training.ended() == 2
+        assert "importing broken raises RuntimeError: no licence" in training.log.read_text()
+        assert await chat(proxy.url, "hello again") == 200
+
+
+@pytest.mark.slow
 async def test_a_second_half_of_one_kind_is_refused(tmp_path: Path, production: tuple[Production, str]) -> None:
     _, url = production
     async with halves(tmp_path, url) as (proxy, training):

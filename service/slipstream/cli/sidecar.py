@@ -95,16 +95,18 @@ def audit(
     show_audit(address(url, config, os.environ), key, wanted, limit=limit, as_json=as_json)
 
 
-def _run(context: typer.Context, half: Literal["serve", "proxy", "training"], config: Path) -> NoReturn:
+def _run(context: typer.Context, command: Literal["serve", "proxy", "training"], config: Path) -> NoReturn:
     from slipstream.serve.app import run
     from slipstream.serve.handover import Half
     from slipstream.settings.source import load_settings
 
+    half = Half(command)
+
     def load() -> Settings:
-        settings = load_settings(config, os.environ)
+        settings = load_settings(config, os.environ, imports=half.trains)
         given: LogOptions = context.obj
         logs.configure(given.level or settings.log.level, given.format or settings.log.format)
         return settings
 
     with Output() as output:
-        raise typer.Exit(run(Half(half), load, output))
+        raise typer.Exit(run(half, load, output))

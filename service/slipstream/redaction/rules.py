@@ -18,7 +18,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.isolation import NotFinished, Pool, Raised
 from slipstream.redaction.escapes import Span, replace, spans_through_escapes
 from slipstream.redaction.kinds import KINDS
-from slipstream.user_code.python_object import PythonPath, check_call, load_object
+from slipstream.user_code.python_object import PythonPath, check_call, load_object, may_import
 
 _log = structlog.get_logger(__name__)
 
@@ -70,10 +70,11 @@ class RedactRule(BaseModel):
         if self.python is not None:
             if self.pattern is not None:
                 raise ValueError("a pattern or a python function, not both")
-            hook = load_object(self.python)
-            if not callable(hook):
-                raise ValueError(f"python: a function; found {self.python}, which is none")
-            check_call(hook, "a text", {}, self.python)
+            if may_import():
+                hook = load_object(self.python)
+                if not callable(hook):
+                    raise ValueError(f"python: a function; found {self.python}, which is none")
+                check_call(hook, "a text", {}, self.python)
         elif self.pattern is None and self.name not in get_args(BuiltIn):
             known = f"one of {', '.join(get_args(BuiltIn))}, {{name, pattern}} or {{python}}"
             raise ValueError(f"{known}; found {self.name}")

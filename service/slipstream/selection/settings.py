@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from slipstream.config.units import PositiveDuration
-from slipstream.user_code.python_object import PythonPath, check_call, load_object
+from slipstream.user_code.python_object import PythonPath, check_call, load_object, may_import
 
 DEFAULT_MARK_TTL = 60.0
 
@@ -108,6 +108,8 @@ class Python(_Strategy):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if not may_import():
+            return self
         found = load_object(self.object)
         if not inspect.isclass(found):  # an object of a class is looked at when it is made
             select = getattr(found, "select", found)

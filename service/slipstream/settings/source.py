@@ -19,7 +19,7 @@ from slipstream.config.problems import KeyPath, describe, dotted
 from slipstream.config.yaml_text import parse, read_text
 from slipstream.errors import ConfigError
 from slipstream.settings.sidecar import Settings
-from slipstream.user_code.python_object import search_in
+from slipstream.user_code.python_object import importing, search_in
 
 PREFIX = "SLIPSTREAM_"
 
@@ -42,10 +42,14 @@ _NAME_AND_DEFAULT = re.compile(
 )
 
 
-def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
+def load_settings(path: Path | None, environ: Mapping[str, str], *, imports: bool = True) -> Settings:
     """The configuration from a file (or from none) and the environment.
 
     Modules that it names as `package.module:Object` may lie in the file's folder, or in the working directory.
+
+    Args:
+        imports: import these modules, to refuse what cannot be used. Importing runs code of the user's own, which may
+            hang: production must not wait for it.
 
     Raises:
         ConfigError: with one line for each thing that is wrong.
@@ -58,7 +62,8 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
     if problems:
         raise ConfigError(*problems)
     try:
-        return Settings(**tree)
+        with importing(imports):
+            return Settings(**tree)
     except ValidationError as error:
         raise ConfigError(*describe(error, Settings, variables)) from None  # pydantic's own text shows secrets
 

@@ -11,7 +11,9 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -20,6 +22,22 @@ from pydantic import AfterValidator
 
 _WANTED = "a Python object that can be imported"
 _folders: list[str] = []
+_importing: ContextVar[bool] = ContextVar("importing", default=True)  # settings are made by __init__: no context there
+
+
+@contextmanager
+def importing(allowed: bool) -> Iterator[None]:
+    """Let settings that are read in this block import what they name, or check the form of the names alone."""
+    token = _importing.set(allowed)
+    try:
+        yield
+    finally:
+        _importing.reset(token)
+
+
+def may_import() -> bool:
+    """Return whether settings may import what they name, to check it."""
+    return _importing.get()
 
 
 def search_in(*folders: Path) -> None:
@@ -40,9 +58,7 @@ def load_object(path: str) -> Any:
     Raises:
         ValueError: the text has another form, the module is not found or fails to import, or it has no such name.
     """
-    module, colon, names = path.partition(":")
-    if not (module and colon and names):
-        raise ValueError("a Python object as package.module:Object")
+    module, names = _parts(path)
     found: Any = _imported(module)
     for name in names.split("."):
         try:
@@ -73,6 +89,13 @@ def check_call(function: Any, argument: str | None, params: Mapping[str, Any], p
         raise ValueError(
             f"Python code that takes {' and '.join(given)}; found {path.partition(':')[2]}{signature}: {error}"
         ) from None
+
+
+def _parts(path: str) -> tuple[str, str]:
+    module, colon, names = path.partition(":")
+    if not (module and colon and names):
+        raise ValueError("a Python object as package.module:Object")
+    return module, names
 
 
 def _imported(module: str) -> ModuleType:
@@ -107,9 +130,13 @@ def _similar(found: Any, name: str) -> str:
 
 
 def _loadable(path: str) -> str:
-    load_object(path)
+    if may_import():
+        load_object(path)
+    else:
+        _parts(path)
     return path
 
 
 PythonPath = Annotated[str, AfterValidator(_loadable)]
-"""The text of such a name, refused where the object cannot be loaded; `load_object` loads it."""
+"""The text of such a name, refused where the object cannot be loaded; `load_object` loads it. Within `importing(False)`
+the form is all that is checked."""

@@ -102,7 +102,9 @@ env: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- if $proxy }}
 ports:
-  - {name: http, containerPort: 8100}
+  # Beside an agent a name of its own: `http` may be the agent's. In the Deployment it stays, because in an upgrade the
+  # Service would find no old pod by another one.
+  - {name: {{ .native | ternary "slipstream" "http" }}, containerPort: 8100}
 startupProbe:
   httpGet: {path: /healthz, port: 8100}
   periodSeconds: 2

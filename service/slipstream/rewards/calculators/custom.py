@@ -16,7 +16,7 @@ from slipstream.isolation import Isolation, NotFinished, Pool, Raised
 from slipstream.rewards.calculator import Outcome, Parameters, Reward, checked
 from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
-from slipstream.user_code.python_object import PythonPath, check_call, load_object
+from slipstream.user_code.python_object import PythonPath, check_call, load_object, may_import
 
 Calculate = Callable[[Run], Outcome | Awaitable[Outcome]]
 
@@ -37,6 +37,8 @@ class Python(Parameters):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if not may_import():
+            return self
         found = load_object(self.object)
         if inspect.isclass(found):
             check_call(found, None, self.params, self.object)  # made by `build`, once: that may take long
