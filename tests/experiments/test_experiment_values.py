@@ -1,4 +1,4 @@
-"""Values that an experiment compares over a store: components are measured in their own ranges."""
+"""Values that an experiment compares over a store: components in their own range, and what no answer is stored of."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from experiment_store import Tried
 from sqlalchemy import select, update
 
 from slipstream.errors import RequestError
+from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.tables.capture import CallRow
 from slipstream.store.tables.experiments import ExperimentRow
 from slipstream.store.tables.rollouts import LiveScoreRow
+from slipstream.store.tables.serving import UnitRow
 
 TONE = {"webhook": {"url": "http://127.0.0.1:9/", "component": "tone"}}
 """A calculator of which nobody knows what it answers."""
@@ -78,3 +80,33 @@ async def test_an_experiment_from_before_plans_had_ranges_keeps_to_that_of_rewar
     await tried.pass_(200)
     found = await primary(tried)
     assert (found["a"]["mean"], found["b"]["mean"]) == (0.0, 0.5)
+
+
+async def test_units_that_the_rate_leaves_out_do_not_keep_costs_from_being_compared(tried: Tried) -> None:
+    await tried.try_(metrics=["cost"], token_bound=1000, ends="by_hand")
+    await tried.pass_(0)
+    await tried.users(60)
+    async with tried.database.write() as session:
+        for arm, tokens in (("control", 900), ("treatment", 100)):
+            packed = pack({"choices": [], "usage": {"total_tokens": tokens}})
+            await session.execute(update(CallRow).where(CallRow.arm == arm).values(answer=packed))
+    for number in range(60):
+        await tried.assign(f"left-out-{number}", number % 2 == 1, sampled=False)
+    await tried.pass_(200)
+    found = await primary(tried)
+    assert [(found[arm]["mean"], found[arm]["count"], found[arm]["without"]) for arm in "ab"] == [
+        (900.0, 30, 0),
+        (100.0, 30, 0),
+    ]
+    assert (found["comparable"], found["claims"]["b_better"]["proven"]) == (True, True)
+
+
+async def test_a_unit_that_is_captured_and_says_no_tokens_is_still_without_a_cost(tried: Tried) -> None:
+    await tried.try_(metrics=["cost"], ends="by_hand")
+    await tried.pass_(0)
+    await tried.users(4)
+    async with tried.database.write() as session:
+        await session.execute(update(UnitRow).values(sampled=False))  # it was drawn anew: its answers are stored
+    await tried.pass_(200)
+    found = await primary(tried)
+    assert ([found[arm]["without"] for arm in "ab"], found["comparable"]) == ([2, 2], False)

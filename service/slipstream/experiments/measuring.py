@@ -44,12 +44,15 @@ def scale_of(plan: ExperimentPlan, metric: str, within: Range) -> tuple[float, f
 
 
 def values(plan: ExperimentPlan, within: Range, outcome: UnitOutcome) -> dict[str, float | None]:
-    """The value of each metric for a unit.
+    """The value of each metric for a unit. Of one that `capture.rate` leaves out it has those alone that there are.
 
     Args:
         within: the range of rewards and feedback.
     """
-    return {metric: _value(plan, metric, within, outcome) for metric in plan.metrics}
+    measured = {metric: _value(plan, metric, within, outcome) for metric in plan.metrics}
+    if outcome.unit.sampled or outcome.tokens or outcome.scores:
+        return measured
+    return {metric: value for metric, value in measured.items() if value is not None}
 
 
 def _value(plan: ExperimentPlan, metric: str, within: Range, outcome: UnitOutcome) -> float | None:
