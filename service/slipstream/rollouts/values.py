@@ -47,7 +47,7 @@ def range_of(component: str | None, ranges: Mapping[str, Sequence[float]], withi
             when plans had none: its values are to be measured alike until its end.
         within: the range of rewards.
     """
-    return Range(*ranges[component]) if component in ranges else within
+    return within if component is None or component not in ranges else Range(*ranges[component])
 
 
 class Waits(Protocol):
