@@ -9,11 +9,14 @@ from rollout_plays import plan
 
 from slipstream.errors import RequestError
 from slipstream.rewards import RewardsSettings
-from slipstream.rollouts.guardrails import check, comparable, lacks_references
+from slipstream.rollouts.guardrails import check, comparable, lacks_references, with_ranges
+
+JUDGE = {"judge": {"base_url": "http://j/v1", "model": "j"}}
+OWN = {"webhook": {"url": "http://127.0.0.1:9/", "component": "own"}}
 
 
-def rewards(*calculators: Any) -> RewardsSettings:
-    return RewardsSettings.model_validate({"calculators": calculators})
+def rewards(*calculators: Any, **fields: Any) -> RewardsSettings:
+    return RewardsSettings.model_validate({"calculators": calculators, **fields})
 
 
 @pytest.mark.parametrize(
@@ -68,3 +71,44 @@ def test_a_value_that_no_calculator_gives_is_refused(fields: dict[str, Any], par
 
 def test_feedback_needs_no_calculator() -> None:
     check(plan(), rewards("agreement"))
+
+
+@pytest.mark.parametrize(
+    ("component", "known"),
+    [
+        ("exact_match", [0, 1]),
+        ("tool_calls", [-1, 1]),
+        ("tool_calls.f1", [0, 1]),
+        ("tool_calls.timeout", [-1, 0]),
+        ("agent", [-1, 1]),
+        ("agent.task_completion", [0, 1]),
+        ("agent.tool_accuracy.wrong_tool", [-1, 0]),
+        ("judge.relevance", [0, 1]),
+        ("feedback", [-2, 2]),
+    ],
+)
+def test_a_component_has_the_range_that_its_calculator_says(component: str, known: list[float]) -> None:
+    found = rewards("exact_match", "tool_calls", "agent", "feedback", JUDGE, clip=(-2, 2))
+    assert with_ranges(plan(objective=f"reward.{component}"), found).ranges == {component: known}
+
+
+@pytest.mark.parametrize("component", ["own", "own.part", "exact_match.part", "agent.part", "judge.beauty"])
+def test_a_component_without_a_known_range_is_refused_until_the_plan_says_one(component: str) -> None:
+    found = rewards("exact_match", "agent", JUDGE, OWN)
+    with pytest.raises(RequestError, match=f"found {component}, whose calculator does not say them") as refused:
+        with_ranges(plan(objective=f"reward.{component}"), found)
+    assert (refused.value.status, refused.value.param) == (422, "objective")
+    said = {component: [-1, 3]}
+    assert with_ranges(plan(objective=f"reward.{component}", ranges=said), found).ranges == said
+
+
+def test_the_guardrail_of_the_form_has_its_own_range_and_whole_rewards_need_none() -> None:
+    found = rewards({"format": {"component": "form"}}, OWN, clip=(-1, 1))
+    assert with_ranges(plan(guardrails={"format": {}}), found).ranges == {"form": [0, 1]}
+    assert with_ranges(plan(objective="reward", guardrails={"reward": {}}), found).ranges == {}
+
+
+@pytest.mark.parametrize("ends", [[1, 0], [0, 0], [0], [0, 1, 2], [0, float("inf")], [-1e308, 1e308], ["0", 1]])
+def test_a_range_is_two_numbers_that_rise(ends: list[Any]) -> None:
+    with pytest.raises(ValueError, match="ranges"):
+        plan(ranges={"own": ends})

@@ -136,6 +136,7 @@ async def test_one_is_open_at_a_time_and_a_live_one_is_replaced_when_asked(
         ({"guardrails": {"failure": None, "latency": None, "feedback": None}}, "guardrails"),
         ({"grace": "soon"}, "grace"),
         ({"longest_session": "30d"}, "longest_session"),
+        ({"ranges": {"tone": [1, 0]}}, "ranges.tone"),
         ({"scoring": {"share": 0}}, "scoring.share"),
         ({"shares": [0.1]}, "shares"),
     ],

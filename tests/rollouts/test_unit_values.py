@@ -86,6 +86,17 @@ def test_rewards_are_the_mean_over_the_answers_in_parts_of_the_range() -> None:
     assert found.component == 0.75
 
 
+def test_components_are_in_parts_of_their_own_ranges() -> None:
+    scores = [LiveScore(0.0, {"format": 0.5, "tool_calls": each}) for each in (-0.1, -0.9)]
+    scores.append(LiveScore(None, {FAILED: True}))
+    of = plan(objective="reward.tool_calls", ranges={"tool_calls": [-1, 1], "format": [0, 1]})
+    each = [valued(unit(), plan=of, scores=[score], format_component="format") for score in scores]
+    assert [found.component for found in each] == [pytest.approx(0.45), pytest.approx(0.05), 0]
+    assert [found.format for found in each] == [0.5, 0.5, 0]
+    beyond = valued(unit(), plan=of, scores=[LiveScore(0.0, {"tool_calls": 7.0})])
+    assert beyond.component == 1
+
+
 def test_an_answer_that_could_not_be_scored_has_the_lowest_value() -> None:
     found = valued(unit(), scores=[LiveScore(None, {FAILED: True}), LiveScore(1.0, {})])
     assert found.reward == 0.5

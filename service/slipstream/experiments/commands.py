@@ -14,8 +14,9 @@ from slipstream.experiments.decider import what_is_missing
 from slipstream.experiments.plan import ExperimentPlan, component_of, is_reward
 from slipstream.experiments.stage import Experiments
 from slipstream.experiments.switching import switch
+from slipstream.rewards import RewardsSettings
 from slipstream.rollouts.commands import check_settings
-from slipstream.rollouts.guardrails import check_values, of_component
+from slipstream.rollouts.guardrails import check_values, of_component, ranges
 from slipstream.serving.page import PRODUCTION, variant_of
 from slipstream.settings.sidecar import Settings
 from slipstream.stages.context import Context, Stage
@@ -49,6 +50,7 @@ async def start_experiment(
             with this configuration.
     """
     _check_settings(context.settings, plan)
+    plan = _with_ranges(plan, context.settings.rewards)
     if plan.decision == "switch_traffic":
         _check_one_person(context.settings)
     now = context.clock()
@@ -265,3 +267,14 @@ def _check_settings(settings: Settings, plan: ExperimentPlan) -> None:
         if is_reward(metric)
     ]
     check_values(used, settings.rewards, references=plan.scoring.references)
+
+
+def _with_ranges(plan: ExperimentPlan, rewards: RewardsSettings) -> ExperimentPlan:
+    """The plan with the ranges of all components that it compares.
+
+    Raises:
+        RequestError: 422, as of `ranges`.
+    """
+    named = [(f"metrics.{place}", component_of(metric)) for place, metric in enumerate(plan.metrics)]
+    used = [(place, component) for place, component in named if component is not None]
+    return plan.model_copy(update={"ranges": ranges(used, plan.ranges, rewards)})

@@ -30,7 +30,7 @@ class Arm:
 
     Attributes:
         units: with a value.
-        without: units without one.
+        without: units without one, but for those that `capture.rate` leaves out.
         counts: of the values, rounded to a grid.
     """
 
@@ -140,4 +140,5 @@ class Comparison:
             self.last = unit.id
             self.units[unit.treated] += 1
             for name, metric in self.metrics.items():
-                metric.add(unit.treated, unit.values.get(name))
+                if name in unit.values:
+                    metric.add(unit.treated, unit.values[name])

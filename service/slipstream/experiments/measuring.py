@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from slipstream.experiments.plan import COST, FAILURE, LATENCY, ExperimentPlan, component_of, is_reward
 from slipstream.rollouts.counting import UnitOutcome
 from slipstream.rollouts.guardrails import Measure
-from slipstream.rollouts.values import Range, Scored, said
+from slipstream.rollouts.values import Range, Scored, range_of, said
 
 _LESS_IS_BETTER = (FAILURE, LATENCY, COST)
 
@@ -39,22 +39,26 @@ def scale_of(plan: ExperimentPlan, metric: str, within: Range) -> tuple[float, f
             return 0.0, float(plan.token_bound), "tokens"
         case "failure":
             return 0.0, 1.0, "part of the units"
-    return within.low, within.high - within.low, "reward"
+    found = range_of(component_of(metric), plan.ranges, within)
+    return found.low, found.high - found.low, "reward"
 
 
 def values(plan: ExperimentPlan, within: Range, outcome: UnitOutcome) -> dict[str, float | None]:
-    """The value of each metric for a unit.
+    """The value of each metric for a unit. Of one that `capture.rate` leaves out it has those alone that there are.
 
     Args:
         within: the range of rewards and feedback.
     """
-    return {metric: _value(plan, metric, within, outcome) for metric in plan.metrics}
+    measured = {metric: _value(plan, metric, within, outcome) for metric in plan.metrics}
+    if outcome.unit.sampled or outcome.tokens or outcome.scores:
+        return measured
+    return {metric: value for metric, value in measured.items() if value is not None}
 
 
 def _value(plan: ExperimentPlan, metric: str, within: Range, outcome: UnitOutcome) -> float | None:
     unit = outcome.unit
     if is_reward(metric):
-        return Scored(within, outcome.scores, sampled=unit.sampled).mean(component_of(metric))
+        return Scored(within, plan.ranges, outcome.scores, sampled=unit.sampled).mean(component_of(metric))
     match metric:
         case "failure":
             return float(unit.failures > 0)

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from slipstream.config.units import PositiveDuration
 from slipstream.http.body import Body
-from slipstream.rollouts.plan import FEEDBACK, REWARD, LiveScoring, Margin, Share
+from slipstream.rollouts.plan import FEEDBACK, REWARD, LiveScoring, Margin, Ranges, Share
 
 FAILURE, LATENCY, COST = "failure", "latency", "cost"
 
@@ -37,6 +37,7 @@ class ExperimentPlan(Body):
         longest_session: seconds after a unit's first call until its value is final, whatever follows.
         latency_bound: seconds; a longer wait for a first byte counts as this.
         token_bound: tokens; a unit that took more counts as this.
+        ranges: of components of the reward. The start adds those of its metrics that their calculators say.
     """
 
     share: Share = 0.5
@@ -55,6 +56,7 @@ class ExperimentPlan(Body):
     longest_session: PositiveDuration = 3600.0
     latency_bound: PositiveDuration = 10.0
     token_bound: int = Field(default=20_000, ge=1, le=1_000_000_000)
+    ranges: Ranges = Field(default_factory=dict)
     scoring: LiveScoring = LiveScoring()
 
     @field_validator("metrics")

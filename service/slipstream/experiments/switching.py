@@ -31,6 +31,7 @@ def rollout_plan(plan: ExperimentPlan) -> Plan:
         grace=plan.grace,
         longest_session=plan.longest_session,
         objective=primary if is_reward(primary) else FEEDBACK,
+        ranges=plan.ranges,
         level=plan.level,
         scoring=plan.scoring,
     )

@@ -21,6 +21,10 @@ from slipstream.trajectory import Run
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Bounds = tuple[float, float]
+"""The least and the greatest value of a component or of a part of it."""
+
+UNIT: Bounds = 0.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,21 @@ class Parameters(BaseModel, ABC):
         weight: its share in the weighted mean; without it the default of its component.
         component: its name in the breakdown; without it the calculator's name.
         optional: leave it out of the mean for tasks that give it no basis, instead of failing the run's scoring.
+        bounds: of its value; None if they are not known.
     """
+
+    bounds: ClassVar[Bounds | None] = None
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     component: Annotated[str, Field(min_length=1)] | None = None
     optional: bool = False
+
+    def bounds_of(self, part: str) -> Bounds | None:
+        """The bounds of a part in the breakdown, or with an empty name of the value itself; None if they are not
+        known."""
+        return None if part else self.bounds
 
     @abstractmethod
     def build(self, isolation: Isolation) -> BuiltCalculator:

@@ -37,6 +37,7 @@ async def open_rollout(
     """
     check_settings(context.settings, plan, "a rollout")
     guardrails.check(plan, context.settings.rewards)
+    plan = guardrails.with_ranges(plan, context.settings.rewards)
     now = context.clock()
     async with context.database.write() as session:
         if not await rollouts.known_version(session, version):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.errors import RequestError
+from slipstream.rewards.calculator import Bounds
 from slipstream.rewards.calculators.agent import Agent
 from slipstream.rewards.calculators.agreement import Agreement
 from slipstream.rewards.calculators.form import Format
@@ -16,7 +17,7 @@ from slipstream.rewards.calculators.mathematics import Math
 from slipstream.rewards.calculators.reference import Contains, ExactMatch
 from slipstream.rewards.calculators.tools import Efficiency, Timing, ToolCalls
 from slipstream.rewards.settings import CalculatorSpec, RewardsSettings
-from slipstream.rollouts.plan import FEEDBACK, REWARD, Plan
+from slipstream.rollouts.plan import FEEDBACK, REWARD, Plan, Ranges
 
 OBJECTIVE = "objective"
 
@@ -99,6 +100,56 @@ def check_values(
                     param=place,
                     code="takes_production_for_the_truth",
                 )
+
+
+def with_ranges(plan: Plan, rewards: RewardsSettings) -> Plan:
+    """The plan with the ranges of all components that it compares.
+
+    Raises:
+        RequestError: 422, as of `ranges`.
+    """
+    used = []
+    if plan.component is not None:
+        used.append(("objective", plan.component))
+    if plan.guardrails.format is not None and (component := format_component(rewards)) is not None:
+        used.append(("guardrails.format", component))
+    return plan.model_copy(update={"ranges": ranges(used, plan.ranges, rewards)})
+
+
+def ranges(used: Iterable[tuple[str, str]], given: Ranges, rewards: RewardsSettings) -> Ranges:
+    """The ranges of components: those that are given, and of the others those that their calculators say.
+
+    Args:
+        used: the components that are compared, each with the field that names it.
+
+    Raises:
+        RequestError: 422, one is neither given nor known; names the field.
+    """
+    found = dict(given)
+    for place, component in used:
+        if component in found:
+            continue
+        bounds = _bounds(component, rewards)
+        if bounds is None:
+            raise RequestError(
+                f"{place}: expected a component whose least and greatest value are known, found {component}, whose "
+                f'calculator does not say them; add them to the plan: ranges: {{"{component}": [0, 1]}}, for example',
+                param=place,
+                code="range_not_known",
+            )
+        found[component] = list(bounds)
+    return found
+
+
+def _bounds(component: str, rewards: RewardsSettings) -> Bounds | None:
+    """The least and the greatest value of a component, or of a part of one; None if they are not known."""
+    for spec in of_component(component, rewards):
+        part = component.removeprefix(spec.component).removeprefix(".")
+        if isinstance(spec.parameters, PostedFeedback) and not part:
+            return rewards.clip  # nothing else can be posted
+        if (bounds := spec.parameters.bounds_of(part)) is not None:
+            return bounds
+    return None
 
 
 def comparable(rewards: RewardsSettings, *, references: bool) -> RewardsSettings:

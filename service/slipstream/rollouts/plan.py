@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slipstream.config.units import Duration, PositiveDuration
 from slipstream.http.body import Body
@@ -24,6 +25,22 @@ Share = Annotated[float, Field(ge=_SMALLEST, le=LARGEST_SHARE)]
 
 Margin = Annotated[float, Field(ge=0, lt=1)]
 """A difference that matters, in parts of the range of the values."""
+
+
+def _range(ends: list[float]) -> list[float]:
+    if not 0 < ends[1] - ends[0] < math.inf:
+        raise ValueError("two numbers, the lower one first")
+    return ends
+
+
+Ranges = Annotated[
+    dict[
+        Annotated[str, Field(min_length=1, max_length=256)],
+        Annotated[list[float], Field(min_length=2, max_length=2), AfterValidator(_range)],
+    ],
+    Field(max_length=16),
+]
+"""The least and the greatest value of components of the reward, by their names: values beyond count as these."""
 
 
 class Guardrail(Body):
@@ -86,6 +103,7 @@ class Plan(Body):
         longest_session: seconds after a unit's first call until its value is final, whatever follows.
         objective: the value that has to be better for a promotion: `reward`, `reward.COMPONENT` or `feedback`.
         objective_margin: by how much, in parts of the range.
+        ranges: of components of the reward. Opening a rollout adds those of its components that their calculators say.
         level: the error rate that is accepted.
         advance: `no_harm` goes on while no harm is proven; `not_worse` once each guardrail's loss is refuted.
         approval: `automatic`, or `by_hand`: then nothing but a roll back happens by itself.
@@ -101,6 +119,7 @@ class Plan(Body):
     guardrails: Guardrails = Guardrails()
     objective: str = Field(default=FEEDBACK, pattern=r"^(feedback|reward(\..+)?)$", max_length=256)
     objective_margin: Margin = 0.0
+    ranges: Ranges = Field(default_factory=dict)
     level: float = Field(default=0.05, ge=_SMALLEST, lt=1)
     advance: Literal["no_harm", "not_worse"] = "no_harm"
     approval: Literal["automatic", "by_hand"] = "automatic"

@@ -12,7 +12,7 @@ the hour's budget was spent, or its tasks give the calculators no basis. Whateve
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,7 +29,7 @@ FAILED = "error"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The range of rewards, `rewards.clip`."""
+    """The range of a value: of rewards and feedback it is `rewards.clip`."""
 
     low: float
     high: float
@@ -37,6 +37,17 @@ class Range:
     def part(self, value: float) -> float:
         """The value in parts of the range, within it."""
         return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+
+
+def range_of(component: str | None, ranges: Mapping[str, Sequence[float]], within: Range) -> Range:
+    """The range of a component of the reward, or of the whole one.
+
+    Args:
+        ranges: of the components that are compared. A component has the range of rewards in a comparison that was begun
+            when plans had none: its values are to be measured alike until its end.
+        within: the range of rewards.
+    """
+    return within if component is None or component not in ranges else Range(*ranges[component])
 
 
 class Waits(Protocol):
@@ -89,7 +100,7 @@ def values(
     """
     bound = None if plan.guardrails.latency is None else plan.guardrails.latency.bound
     late = bound is not None and unit.first_byte > bound
-    of_scores = Scored(within, scores, sampled=unit.sampled)
+    of_scores = Scored(within, plan.ranges, scores, sampled=unit.sampled)
     return UnitValues(
         failure=float(unit.failures > 0),
         latency=float(late),
@@ -109,12 +120,22 @@ class Scored:
     """The scores of one unit.
 
     Args:
+        within: the range of rewards.
+        ranges: those of components.
         scores: of its answers; None if they are not scored.
         sampled: `capture.rate` takes its calls.
     """
 
-    def __init__(self, within: Range, scores: Sequence[LiveScore] | None, *, sampled: bool) -> None:
+    def __init__(
+        self,
+        within: Range,
+        ranges: Mapping[str, Sequence[float]],
+        scores: Sequence[LiveScore] | None,
+        *,
+        sampled: bool,
+    ) -> None:
         self._within = within
+        self._ranges = ranges
         self._scores = scores
         self._sampled = sampled
 
@@ -131,4 +152,4 @@ class Scored:
         if FAILED in score.breakdown:
             return 0.0
         value = score.value if component is None else score.breakdown.get(component)
-        return None if value is None else self._within.part(value)
+        return None if value is None else range_of(component, self._ranges, self._within).part(value)

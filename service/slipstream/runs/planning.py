@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.memory.parsing import Share, portions
-from slipstream.selection import Decision, Selector
+from slipstream.selection import Decision, Selector, Verdict
 from slipstream.selection.tally import tally
 from slipstream.stages.context import RUNNERS, Context, Stage
 from slipstream.store import planning, quarantine, read_models, runs, tasks, webhook
@@ -18,10 +18,10 @@ from slipstream.trajectory import Task
 _BATCH = 50
 """Tasks decided in one step."""
 
-_REPLAYED = Decision(selected=False, reason=REPLAYED)
+_REPLAYED = Verdict(Decision(selected=False, reason=REPLAYED))
 """On a task that is known by its replay alone, and of which no strategy sees a call."""
 
-_TOO_LARGE = Decision(selected=False, reason="too_large")
+_TOO_LARGE = Verdict(Decision(selected=False, reason="too_large"))
 """On a task that takes more memory than there is for what stages read (three eighths of `limits.parse_memory`)."""
 
 
@@ -58,40 +58,51 @@ class Planner:
             self._context.stages.wake(Stage.SCORER)
         self._tell(selected, dropped)
         if undecided := [task for task in seen if not task.selected]:
+            await self._decide(owner, undecided)
+        return len(seen) == _BATCH or any(task.tries for task in seen)
+
+    async def _decide(self, owner: int, undecided: Sequence[tasks.Undecided]) -> None:
+        """Decide tasks, write it down, and plan the runs of those selected."""
+        task_ids = [task.task_id for task in undecided]
+        verdicts: dict[str, Verdict] = {}
+        stored: list[str] = []
+        try:
             try:
-                made = await self._decide([task.task_id for task in undecided])
+                await self._ask(task_ids, verdicts)
             except Exception:
                 async with self._database.write() as session:  # it failed, and did not end this process
-                    await quarantine.forgive_tasks(session, [task.task_id for task in undecided])
+                    await quarantine.forgive_tasks(session, task_ids)
                 raise
+            made = {name: verdict.decision for name, verdict in verdicts.items()}
             async with self._database.write() as session:
                 # to the others a call or a mark came meanwhile; the next step decides on the whole picture
                 held = await tasks.record_decisions(session, owner, undecided, made)
                 selected = [name for name in held if made[name].selected]
                 dropped = await self._plan(session, selected)
-            tally(self._metrics, [(name, made[name]) for name in held])
-            self._tell(selected, dropped)
-        return len(seen) == _BATCH or any(task.tries for task in seen)
+            stored = held
+        finally:
+            # those that are not in the store are decided again, and spend again
+            gone = [verdict for name, verdict in verdicts.items() if name not in stored]
+            await asyncio.to_thread(self._selector.take_back, gone)
+        tally(self._metrics, [(name, made[name]) for name in held])
+        self._tell(selected, dropped)
 
-    async def _decide(self, task_ids: Sequence[str]) -> dict[str, Decision]:
-        """Ask the strategies."""
+    async def _ask(self, task_ids: Sequence[str], verdicts: dict[str, Verdict]) -> None:
+        """Ask the strategies. Verdicts are added one by one: each may have spent a budget when the next one fails."""
         async with self._database.read() as session:
             sizes = await read_models.sizes(session, task_ids)
         room = self._parsing.room(Share.JUDGED)
-        made = {name: _TOO_LARGE for name, size in sizes.items() if size > room}
-        for names, size in portions({name: sizes[name] for name in task_ids if name not in made}, room):
+        verdicts.update({name: _TOO_LARGE for name, size in sizes.items() if size > room})
+        for names, size in portions({name: sizes[name] for name in task_ids if name not in verdicts}, room):
             async with self._parsing.held(size, Share.JUDGED):
-                made |= await self._decide_now(names)
-        return made
+                async with self._database.read() as session:
+                    found = await read_models.tasks(session, names)
+                # in a thread: a strategy of the user's own may be slow, and the control API shares this event loop
+                await asyncio.to_thread(self._ask_now, found, verdicts)
 
-    async def _decide_now(self, task_ids: Sequence[str]) -> dict[str, Decision]:
-        async with self._database.read() as session:
-            found = await read_models.tasks(session, task_ids)
-        # in a thread: a strategy of the user's own may be slow, and the control API shares this event loop
-        return await asyncio.to_thread(lambda: {name: self._decision(task) for name, task in found.items()})
-
-    def _decision(self, task: Task) -> Decision:
-        return self._selector.decide(task) if task.calls else _REPLAYED
+    def _ask_now(self, found: Mapping[str, Task], verdicts: dict[str, Verdict]) -> None:
+        for name, task in found.items():
+            verdicts[name] = self._selector.verdict(task) if task.calls else _REPLAYED
 
     async def _plan(self, session: AsyncSession, task_ids: Sequence[str]) -> int:
         """Plan the runs of the tasks, or of their calls, that have none yet; returns how many groups did not fit the

@@ -2,7 +2,7 @@
 
 from slipstream.selection.decision import Decision
 from slipstream.selection.fraction import hash_fraction
-from slipstream.selection.selector import Selector
+from slipstream.selection.selector import Selector, Verdict
 from slipstream.selection.settings import SelectionSettings
 
-__all__ = ["Decision", "SelectionSettings", "Selector", "hash_fraction"]
+__all__ = ["Decision", "SelectionSettings", "Selector", "Verdict", "hash_fraction"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from slipstream.isolation import Isolation, Pool
 from slipstream.selection import strategies
@@ -18,14 +18,20 @@ from slipstream.trajectory import Task
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
-    """A decision, with the budgets that it spends if the whole tree selects the task by it."""
+class Verdict:
+    """A decision with its budgets.
+
+    Attributes:
+        budgets: those that it spends if the whole tree selects the task by it.
+        spent: when it spent each of them; empty if it spent none.
+    """
 
     decision: Decision
     budgets: tuple[strategies.Budgeted, ...] = ()
+    spent: tuple[float, ...] = ()
 
 
-_Node = Callable[[Task], _Verdict]
+_Node = Callable[[Task], Verdict]
 
 
 class Selector:
@@ -56,7 +62,11 @@ class Selector:
         self.quick = not any(node.python for node in settings.walk())
 
     def decide(self, task: Task) -> Decision:
-        """The decision on a task. A task decided on twice spends budgets twice.
+        """The decision on a task. A task decided on twice spends budgets twice."""
+        return self.verdict(task).decision
+
+    def verdict(self, task: Task) -> Verdict:
+        """The decision on a task, with what it spends.
 
         One that the policy cannot be asked is never selected: what it is asked must be what production was asked. Nor
         is one that a version of the policy answered: its answers would pass for production's. Nor is one of a session
@@ -64,17 +74,23 @@ class Selector:
         """
         problem = next((call.problem for call in task.calls if call.problem is not None), None)
         if problem is not None:
-            return Decision(False, f"ineligible:{problem}")
+            return Verdict(Decision(False, f"ineligible:{problem}"))
         if any(call.by_policy for call in task.calls):
-            return Decision(False, "answered_by_version")
+            return Verdict(Decision(False, "answered_by_version"))
         if is_held_out(qualified(task.tenant, task.session_id), self._held_out):
-            return Decision(False, "held_out")
+            return Verdict(Decision(False, "held_out"))
         with self._deciding:
             verdict = self._root(task)
-            if verdict.decision.selected:
-                for budget in verdict.budgets:
-                    budget.spend()
-            return verdict.decision
+            if not verdict.decision.selected:
+                return verdict
+            return replace(verdict, spent=tuple(budget.spend() for budget in verdict.budgets))
+
+    def take_back(self, verdicts: Iterable[Verdict]) -> None:
+        """Give back what these decisions spent, because they do not hold."""
+        with self._deciding:
+            for verdict in verdicts:
+                for budget, at in zip(verdict.budgets, verdict.spent, strict=False):
+                    budget.take_back(at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,7 @@ class _Made:
 def _node(settings: SelectionSettings, made: _Made, path: str) -> _Node:
     if settings.budget:
         budgeted = strategies.Budgeted(settings.budget, made.clock)
-        return lambda task: _Verdict(budgeted(task), (budgeted,))
+        return lambda task: Verdict(budgeted(task), (budgeted,))
     if settings.not_:
         return _not(_node(settings.not_, made, f"{path}.not"))
     if settings.any:
@@ -99,7 +115,7 @@ def _node(settings: SelectionSettings, made: _Made, path: str) -> _Node:
         members.sort(key=lambda pair: any(below.budget for below in pair[0].walk()))
         return _all([node for _, node in members])
     strategy = _plain(settings, made.pool, path)
-    return lambda task: _Verdict(strategy(task))
+    return lambda task: Verdict(strategy(task))
 
 
 def _plain(settings: SelectionSettings, pool: Pool, path: str) -> strategies.Strategy:
@@ -109,36 +125,36 @@ def _plain(settings: SelectionSettings, pool: Pool, path: str) -> strategies.Str
 
 
 def _not(member: _Node) -> _Node:
-    def decide(task: Task) -> _Verdict:
+    def decide(task: Task) -> Verdict:
         decision = member(task).decision
-        return _Verdict(Decision(not decision.selected, decision.reason))
+        return Verdict(Decision(not decision.selected, decision.reason))
 
     return decide
 
 
 def _any(members: Sequence[_Node]) -> _Node:
-    def decide(task: Task) -> _Verdict:
+    def decide(task: Task) -> Verdict:
         reasons = []
         for member in members:
             verdict = member(task)
             if verdict.decision.selected:
                 return verdict
             reasons.append(verdict.decision.reason)
-        return _Verdict(Decision(False, "+".join(reasons)))
+        return Verdict(Decision(False, "+".join(reasons)))
 
     return decide
 
 
 def _all(members: Sequence[_Node]) -> _Node:
-    def decide(task: Task) -> _Verdict:
-        verdicts: list[_Verdict] = []
+    def decide(task: Task) -> Verdict:
+        verdicts: list[Verdict] = []
         for member in members:
             verdict = member(task)
             if not verdict.decision.selected:
-                return _Verdict(Decision(False, verdict.decision.reason))
+                return Verdict(Decision(False, verdict.decision.reason))
             verdicts.append(verdict)
         decisions = [verdict.decision for verdict in verdicts]
-        return _Verdict(
+        return Verdict(
             Decision(
                 True,
                 "+".join(decision.reason for decision in decisions),

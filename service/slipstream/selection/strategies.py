@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from slipstream.selection.decision import Decision
@@ -94,5 +95,13 @@ class Budgeted:
         selected = len(self._spent) < self._limit
         return Decision(selected, "budget" if selected else "budget_spent")
 
-    def spend(self) -> None:
-        self._spent.append(self._clock())
+    def spend(self) -> float:
+        """Count a task; returns when, by which it can be taken back."""
+        now = self._clock()
+        self._spent.append(now)
+        return now
+
+    def take_back(self, at: float) -> None:
+        """Count a task no longer that was counted at this time."""
+        with suppress(ValueError):  # by now it may be more than an hour ago
+            self._spent.remove(at)

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from slipstream.rewards.calculator import NoBasis, PlainCalculator, Reward, weighted_mean
+from slipstream.rewards.calculator import UNIT, Bounds, NoBasis, PlainCalculator, Reward, weighted_mean
 from slipstream.rewards.calculators.agreement import Agreement
 from slipstream.rewards.calculators.form import Format
 from slipstream.rewards.calculators.reference import Contains
@@ -30,6 +30,8 @@ class TaskCompletion(PlainCalculator):
     silence would agree with it.
     """
 
+    bounds: ClassVar[Bounds | None] = UNIT
+
     key: str = "reference"
 
     def calculate(self, run: Run) -> float:
@@ -48,19 +50,28 @@ class Agent(PlainCalculator):
     For other parameters or weights, list the calculators one by one and name their `component`.
     """
 
+    bounds: ClassVar[Bounds | None] = ToolCalls.bounds  # alone, where no other component has a basis
     interprets: ClassVar[bool] = True
 
     key: Annotated[str, Field(min_length=1)] = "reference"
 
+    def bounds_of(self, part: str) -> Bounds | None:
+        name, _, below = part.partition(".")
+        component = self._components().get(name)
+        return super().bounds_of(part) if component is None else component.bounds_of(below)
+
     def calculate(self, run: Run) -> Reward:
-        calculators: dict[str, PlainCalculator] = {
+        components = self._components().items()
+        return weighted_mean((name, DEFAULT_WEIGHTS[name], _judged(each, run)) for name, each in components)
+
+    def _components(self) -> dict[str, PlainCalculator]:
+        return {
             "task_completion": TaskCompletion(key=self.key),
             "tool_accuracy": ToolCalls(),
             "efficiency": Efficiency(),
             "timing_quality": Timing(),
             "format_compliance": Format(),
         }
-        return weighted_mean((name, DEFAULT_WEIGHTS[name], _judged(each, run)) for name, each in calculators.items())
 
 
 def _judged(calculator: PlainCalculator, run: Run) -> Reward | None:

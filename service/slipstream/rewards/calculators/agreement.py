@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from typing import ClassVar
 
-from slipstream.rewards.calculator import PlainCalculator, Share
+from slipstream.rewards.calculator import UNIT, Bounds, PlainCalculator, Share
 from slipstream.rewards.registry import calculator
 from slipstream.rewards.tool_use import made, policy_tool_calls, production_calls, tool_f1
 from slipstream.trajectory import Run, message_text
@@ -45,6 +45,7 @@ class Agreement(PlainCalculator):
     to differ from: the reward is then 1 less the likeness.
     """
 
+    bounds: ClassVar[Bounds | None] = UNIT
     interprets: ClassVar[bool] = True
 
     argument_share: Share = 0.5

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar
 
-from slipstream.rewards.calculator import PlainCalculator
+from slipstream.rewards.calculator import UNIT, Bounds, PlainCalculator
 from slipstream.rewards.registry import calculator
 from slipstream.rewards.schemas import conforms, no_json_number
 from slipstream.rewards.tool_use import offered_tools, parsed
@@ -92,6 +92,7 @@ class Format(PlainCalculator):
     call, and keeps to the request's `response_format`.
     """
 
+    bounds: ClassVar[Bounds | None] = UNIT
     interprets: ClassVar[bool] = True
 
     def calculate(self, run: Run) -> float:

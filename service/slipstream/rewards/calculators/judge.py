@@ -7,13 +7,13 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, SecretStr
 
 from slipstream.isolation import Isolation
-from slipstream.rewards.calculator import Reward
+from slipstream.rewards.calculator import UNIT, Bounds, Reward
 from slipstream.rewards.endpoint import Endpoint, EndpointParameters, HttpUrl
 from slipstream.rewards.registry import calculator
 from slipstream.rewards.tool_use import production_calls
@@ -35,6 +35,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 class Judge(EndpointParameters):
     """The mean of the criteria, each judged from 1 to 5 and mapped to [0, 1]."""
 
+    bounds: ClassVar[Bounds | None] = UNIT
+
     base_url: HttpUrl
     model: Annotated[str, Field(min_length=1)]
     api_key: SecretStr | None = None
@@ -50,6 +52,9 @@ class Judge(EndpointParameters):
     show_production: bool = False
     extra_body: dict[str, Any] = Field(default_factory=lambda: {"temperature": 0})
     cache: Annotated[int, Field(ge=0)] = 1024
+
+    def bounds_of(self, part: str) -> Bounds | None:
+        return UNIT if part in self.criteria else super().bounds_of(part)
 
     def build(self, isolation: Isolation) -> JudgeCalculator:
         return JudgeCalculator(self)

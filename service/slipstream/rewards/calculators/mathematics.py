@@ -8,7 +8,7 @@ from pydantic import Field
 
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
-from slipstream.rewards.calculator import PlainCalculator
+from slipstream.rewards.calculator import UNIT, Bounds, PlainCalculator
 from slipstream.rewards.calculators.reference import reference_texts
 from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
@@ -18,6 +18,7 @@ from slipstream.trajectory import Run
 class Math(PlainCalculator):
     """1 where the answer equals the reference as mathematics, otherwise 0: 1/2, 0.5 and \\frac{1}{2} are the same."""
 
+    bounds: ClassVar[Bounds | None] = UNIT
     interprets: ClassVar[bool] = True
 
     key: Annotated[str, Field(min_length=1)] = "reference"

@@ -6,12 +6,12 @@ import math
 import re
 import unicodedata
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from slipstream.errors import ScoringError
-from slipstream.rewards.calculator import NoBasis, PlainCalculator
+from slipstream.rewards.calculator import UNIT, Bounds, NoBasis, PlainCalculator
 from slipstream.rewards.numerals import normalised
 from slipstream.rewards.registry import calculator
 from slipstream.trajectory import Run
@@ -47,6 +47,8 @@ def _written(value: str | float) -> str:
 class _AgainstReference(PlainCalculator):
     """Comparison after normalisation: Unicode NFKC (so that full-width forms, as in Chinese text, equal ASCII ones),
     with numbers as they are meant, runs of white space as one space, and what the options say."""
+
+    bounds: ClassVar[Bounds | None] = UNIT
 
     key: Annotated[str, Field(min_length=1)] = "reference"
     ignore_case: bool = True

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
-from slipstream.rewards.calculator import Number, PlainCalculator
+from slipstream.rewards.calculator import UNIT, Bounds, Number, PlainCalculator
 from slipstream.rewards.registry import calculator
 from slipstream.rewards.schemas import checked_schema, conforms, no_json_number
 from slipstream.trajectory import Run
@@ -34,6 +34,7 @@ class Regex(PlainCalculator):
     The `regex` package runs it, as it is the one that reads `\\p{Han}`.
     """
 
+    bounds: ClassVar[Bounds | None] = UNIT
     interprets: ClassVar[bool] = True
 
     pattern: Annotated[str, AfterValidator(_pattern)]
@@ -55,6 +56,7 @@ class Regex(PlainCalculator):
 class JsonSchema(PlainCalculator):
     """1 where the answer is JSON that is valid by the schema, otherwise 0."""
 
+    bounds: ClassVar[Bounds | None] = UNIT
     interprets: ClassVar[bool] = True
 
     schema_: Annotated[dict[str, Any], AfterValidator(checked_schema)] = Field(alias="schema")
@@ -78,6 +80,8 @@ class Length(PlainCalculator):
     Words are runs of letters and digits, and each Chinese or Japanese character; tokens are those that the Explorer
     counted in `usage`. Without a `falloff` the line reaches 0 at nothing below `min` and at twice `max` above.
     """
+
+    bounds: ClassVar[Bounds | None] = UNIT
 
     min: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     max: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.config.units import PositiveDuration
 from slipstream.errors import ScoringError
-from slipstream.rewards.calculator import NoBasis, PlainCalculator, Reward, Share
+from slipstream.rewards.calculator import UNIT, Bounds, NoBasis, PlainCalculator, Reward, Share
 from slipstream.rewards.calculators.form import tool_faults
 from slipstream.rewards.registry import calculator
 from slipstream.rewards.tool_use import (
@@ -42,12 +42,18 @@ class Penalties(BaseModel):
 class ToolCalls(PlainCalculator):
     """F1 of names and arguments against the reference or production, less the penalties; from -1 to 1."""
 
+    bounds: ClassVar[Bounds | None] = (-1.0, 1.0)
     interprets: ClassVar[bool] = True
 
     key: Annotated[str, Field(min_length=1)] = "tool_calls"
     argument_share: Share = 0.5
     penalties: Penalties = Penalties()
     max_latency: PositiveDuration | None = None
+
+    def bounds_of(self, part: str) -> Bounds | None:
+        if part in Penalties.model_fields:
+            return -1.0, 0.0  # it may take more, but the reward is never less than -1
+        return UNIT if part == "f1" else super().bounds_of(part)
 
     def calculate(self, run: Run) -> Reward:
         expected = expected_tool_calls(run, self.key)
@@ -93,6 +99,7 @@ def _redundant(calls: Sequence[ToolCall], expected: Sequence[ToolCall], run: Run
 class Timing(PlainCalculator):
     """1 where a tool was called exactly when one was expected, otherwise 0; for a replay the share of such steps."""
 
+    bounds: ClassVar[Bounds | None] = UNIT
     interprets: ClassVar[bool] = True
 
     key: Annotated[str, Field(min_length=1)] = "tool_calls"
@@ -113,6 +120,8 @@ class Efficiency(PlainCalculator):
     A step is one chat completion. A shadow call stands within production's task: its steps are the calls before it,
     itself, and one more if it calls a tool, since the task cannot end there.
     """
+
+    bounds: ClassVar[Bounds | None] = UNIT
 
     key: Annotated[str, Field(min_length=1)] = "steps"
 

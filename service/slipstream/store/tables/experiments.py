@@ -90,4 +90,5 @@ class ExperimentUnitRow(Base):
     """Assigned to arm `b`."""
     first_at: Mapped[float]
     measured: Mapped[dict[str, Any]]
-    """Value in [0, 1] of each metric; null where a unit has none: see `experiments.measuring`."""
+    """Value in [0, 1] of each metric; null where a unit has none, and missing where `capture.rate` left it out: see
+    `experiments.measuring`."""
