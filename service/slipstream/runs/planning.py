@@ -81,8 +81,9 @@ class Planner:
                 dropped = await self._plan(session, selected)
             stored = held
         finally:
-            # those that are not in the store are decided again, and spend again
-            gone = [verdict for name, verdict in verdicts.items() if name not in stored]
+            # Those that are not in the store are decided again, and spend again. (A copy: where this is cancelled, the
+            # thread that asks goes on.)
+            gone = [verdict for name, verdict in list(verdicts.items()) if name not in stored]
             await asyncio.to_thread(self._selector.take_back, gone)
         tally(self._metrics, [(name, made[name]) for name in held])
         self._tell(selected, dropped)
