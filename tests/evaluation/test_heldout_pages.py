@@ -17,6 +17,8 @@ from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.evaluations import EvaluationCaseRow, EvaluationRow
 
 NOW = 1_000_000.0
+_LATER = ["t9", "t10", "t11"]
+"""Tasks of one session."""
 LEFT = Decision(False, "not_sampled")
 
 
@@ -76,4 +78,9 @@ async def test_pages_give_what_one_look_gives(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(heldout, "_PAGE", 2)
         again = [one.task_id for one in await heldout.newest(session, "suite", 2)]
         assert again == ["t0", "t1", "t2", "t14", "t13"]
+        for number, pk in enumerate(await session.scalars(select(CallRow.id).where(CallRow.task_id.in_(_LATER)))):
+            case = {"evaluation_id": 1, "position": 3 + number, "name": "", "key": "", "session": 1, "call_id": pk}
+            await session.execute(insert(EvaluationCaseRow).values(**case))
+        again = [one.task_id for one in await heldout.newest(session, "suite", 2)]
+        assert again == ["t0", "t1", "t2", *_LATER], "all cases of its sessions, though the first ones name them all"
     await database.close()

@@ -61,12 +61,12 @@ async def newest(
     columns = select(CallRow.id, CallRow.task_id, TaskRow.session_id).join(TaskRow, TaskRow.id == CallRow.task_id)
     found: dict[str, list[HeldOutCall]] = {}
     fitting = columns.where(*fits)
-    for query, behind in (
-        (fitting.where(CallRow.id.in_(before)).order_by(CallRow.id), CallRow.id.__gt__),
-        (fitting.order_by(CallRow.id.desc()), CallRow.id.__lt__),
+    for query, behind, known in (
+        (fitting.where(CallRow.id.in_(before)).order_by(CallRow.id), CallRow.id.__gt__, True),
+        (fitting.order_by(CallRow.id.desc()), CallRow.id.__lt__, False),
     ):
         page = query.limit(_PAGE)
-        while len(found) < sessions:
+        while known or len(found) < sessions:  # of those before, each page may have more of the same sessions
             rows = (await session.execute(page)).all()
             names = {row.session_id for row in rows}
             spoiled = set(await session.scalars(trained.where(TaskRow.session_id.in_(names)))) if names else set()
