@@ -1,16 +1,23 @@
-"""Held-out calls of a store that are read in pages: each once, the newest sessions first."""
+"""Held-out calls of a store that are read in pages: each once, the newest sessions first, and paired with themselves
+alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select, update
 
+from slipstream.evaluation import plans
+from slipstream.evaluation.pairing import Paired, pair
+from slipstream.rewards import RewardsSettings
 from slipstream.selection.decision import Decision
-from slipstream.store import heldout
+from slipstream.settings.evaluation import HeldOut, Suite
+from slipstream.store import evaluations, heldout, tasks
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
+from slipstream.store.evaluations import Answer, Arm, Evaluation, Key, Outcome
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.segments import whole
 from slipstream.store.tables.capture import CallRow, TaskRow
@@ -83,4 +90,41 @@ async def test_pages_give_what_one_look_gives(tmp_path: Path, monkeypatch: pytes
             await session.execute(insert(EvaluationCaseRow).values(**case))
         again = [one.task_id for one in await heldout.newest(session, "suite", 2)]
         assert again == ["t0", "t1", "t2", *_LATER], "all cases of its sessions, though the first ones name them all"
+    await database.close()
+
+
+async def evaluated(database: Database, version: int, value: float, **settings: Any) -> Evaluation:
+    """An evaluation on the held-out sessions in which each answer has this value."""
+    suite = Suite(name="live", heldout=HeldOut(sessions=10))
+    rows = plans.rows_of(await plans.cases_of(suite, database, RewardsSettings()))
+    described = {"calculators": {"digest": "same"}, "parameters": {}, "clip": [0, 1], "margin": 0.05, "level": 0.05}
+    async with database.write() as session:
+        opened = await evaluations.open_(session, version, suite.name, "hand", None, NOW)
+        begun = await evaluations.begin(session, opened.id, rows, described | settings, "explorer", NOW)
+        answer = Answer(Outcome.SCORED, value, {}, 1.0)
+        await evaluations.save(session, begun.id, {Key(row.position, Arm.VERSION, 0): answer for row in rows})
+    return begun
+
+
+async def paired(database: Database, one: Evaluation, other: Evaluation) -> Paired:
+    async with database.read() as session:
+        return await pair(session, one, other, 10)
+
+
+async def test_another_call_or_another_reference_is_not_paired(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    async with database.write() as session:
+        await add_calls(session, [call(0), call(3), call(6)], NOW)
+        newest = await session.scalar(select(CallRow.id).where(CallRow.task_id == "t6"))
+    champion = await evaluated(database, 1, 0.0)
+    again = await paired(database, await evaluated(database, 2, 1.0), champion)
+    assert (again.judgement["difference"], again.judgement["cases"]) == (1, 3)
+    async with database.write() as session:
+        await session.execute(update(TaskRow).where(TaskRow.id == "t3").values(meta={"reference": "another"}))
+        await tasks.delete_tasks(session, ["t6"])
+        await add_calls(session, [call(9)], NOW)
+        assert await session.scalar(select(CallRow.id).where(CallRow.task_id == "t9")) == newest, "as SQLite does"
+    after = await paired(database, await evaluated(database, 3, 1.0), champion)
+    assert (after.judgement["sessions"], after.judgement["cases"]) == (1, 1), "what neither was deleted nor changed"
     await database.close()

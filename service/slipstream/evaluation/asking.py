@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Gone(Exception):
-    """The held-out call cannot be read: it was deleted, or is too large."""
+    """The held-out call cannot be read: it was deleted, or is another case by now, or is too large."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class CaseAsker:
         file.
 
         Raises:
-            _Gone: it was deleted, or is too large.
+            _Gone: it was deleted, or is another case by now, or is too large.
         """
         if case.call is None:
             yield None
@@ -147,7 +147,9 @@ class CaseAsker:
             async with database.read() as session:
                 found = (await read_models.tasks(session, [place[0]])).get(place[0])
             task = None if found is None else from_call(found, place[1])
-            if task is None:
+            if task is None or case.key != heldout.key_of(
+                case.call, place[0], task.calls[0].started_at, task.metadata
+            ):
                 raise _Gone
             yield task
 
