@@ -4,22 +4,27 @@ alone."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import insert, select, update
 
+from slipstream.errors import RequestError
 from slipstream.evaluation import plans
 from slipstream.evaluation.pairing import Paired, pair
+from slipstream.evaluation.verdicts import Verdicts
 from slipstream.rewards import RewardsSettings
+from slipstream.rollouts.stage import Rollouts
 from slipstream.selection.decision import Decision
+from slipstream.settings.evaluation import Evaluation as Settings
 from slipstream.settings.evaluation import HeldOut, Suite
-from slipstream.store import evaluations, heldout, tasks
+from slipstream.store import aliases, evaluations, heldout, tasks, versions
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.evaluations import Answer, Arm, Evaluation, Key, Outcome
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.segments import whole
+from slipstream.store.states import EvaluationState
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.evaluations import EvaluationCaseRow, EvaluationRow
 
@@ -103,7 +108,8 @@ async def evaluated(database: Database, version: int, value: float, **settings: 
         begun = await evaluations.begin(session, opened.id, rows, described | settings, "explorer", NOW)
         answer = Answer(Outcome.SCORED, value, {}, 1.0)
         await evaluations.save(session, begun.id, {Key(row.position, Arm.VERSION, 0): answer for row in rows})
-    return begun
+        done = {"against_production": None}
+        return await evaluations.end(session, begun.id, EvaluationState.DONE, NOW, result=done)
 
 
 async def paired(database: Database, one: Evaluation, other: Evaluation) -> Paired:
@@ -127,4 +133,29 @@ async def test_another_call_or_another_reference_is_not_paired(tmp_path: Path) -
         assert await session.scalar(select(CallRow.id).where(CallRow.task_id == "t9")) == newest, "as SQLite does"
     after = await paired(database, await evaluated(database, 3, 1.0), champion)
     assert (after.judgement["sessions"], after.judgement["cases"]) == (1, 1), "what neither was deleted nor changed"
+    await database.close()
+
+
+async def test_answers_by_other_parameters_or_calculators_are_not_paired_and_the_reason_is_told(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slipstream.db")
+    await database.open()
+    async with database.write() as session:
+        await add_calls(session, [call(0), call(3)], NOW)
+        await versions.record_version(session, 1, NOW)
+        await aliases.point(session, "champion", 1, None, NOW)
+    champion = await evaluated(database, 1, 0.0, parameters={"max_tokens": 100})
+    shorter = await paired(database, await evaluated(database, 2, 1.0, parameters={"max_tokens": 20}), champion)
+    assert (shorter.judgement["cases"], shorter.judgement["verdict"]) == (0, "not_enough_data")
+    assert shorter.reason == (
+        'evaluation 1 has the parameters {"max_tokens": 100}, and evaluation 2 {"max_tokens": 20}'
+    )
+    async with database.read() as session:
+        with pytest.raises(RequestError, match="not enough data, 0 sessions because evaluation 1 has the parameters"):
+            await Verdicts(Settings(), cast("Rollouts", None)).required(session, 2)
+    scored = {"parameters": {"max_tokens": 100}, "calculators": {"digest": "another"}}
+    assert (await paired(database, await evaluated(database, 3, 1.0, **scored), champion)).reason == (
+        "evaluation 1 was scored by other calculators"
+    )
+    same = await paired(database, await evaluated(database, 4, 1.0, parameters={"max_tokens": 100}), champion)
+    assert (same.judgement["cases"], same.reason) == (2, None)
     await database.close()
