@@ -84,12 +84,9 @@ async def test_feedback_on_productions_answer_does_not_end_the_grace(run_loop: R
         assert [e["reward"] for e in loop.explorer.committed[0]] == [0.75]
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", [{"task_id": "t"}, {"session_id": "s"}])
-@pytest.mark.parametrize("stored_before", [0, 1])
-async def test_feedback_is_about_the_last_answer_seen_though_that_is_stored_later(
-    run_loop: RunLoop, monkeypatch: pytest.MonkeyPatch, store_url: str, name: dict[str, str], stored_before: int
-) -> None:
+@pytest.fixture
+def storing(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """An event: while it is not set, no answer is stored."""
     step, storing = Recorder.step, asyncio.Event()
 
     async def later(self: Recorder) -> bool:
@@ -97,6 +94,15 @@ async def test_feedback_is_about_the_last_answer_seen_though_that_is_stored_late
         return await step(self)
 
     monkeypatch.setattr(Recorder, "step", later)
+    return storing
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", [{"task_id": "t"}, {"session_id": "s"}])
+@pytest.mark.parametrize("stored_before", [0, 1])
+async def test_feedback_is_about_the_last_answer_seen_though_that_is_stored_later(
+    run_loop: RunLoop, storing: asyncio.Event, store_url: str, name: dict[str, str], stored_before: int
+) -> None:
     headers = {"x-slipstream-task-id": "t", "x-slipstream-session-id": "s"}
 
     async def stored(calls: int) -> bool:
@@ -119,6 +125,24 @@ async def test_feedback_is_about_the_last_answer_seen_though_that_is_stored_late
         query = "SELECT position FROM calls JOIN feedback_targets ON call_pk = calls.id WHERE feedback_id = :receipt"
         assert await stored_rows(store_url, query, receipt=receipt) == [(1,)]
         assert (await _target(loop, earlier))["state"] == "matched", "nothing newer is about that answer"
+
+
+async def test_the_last_word_counts_by_whichever_name_it_waited_for_the_answer(
+    run_loop: RunLoop, storing: asyncio.Event
+) -> None:
+    headers = {"x-slipstream-task-id": "t", "x-slipstream-session-id": "s"}
+    async with run_loop() as loop:
+        answer = await loop.chat("hello", headers)
+        earlier = [await _post(loop, msg_id=answer["id"], rating=1), await _post(loop, session_id="s", rating=2)]
+        last = await _post(loop, task_id="t", rating=5)
+        storing.set()
+
+        async def matched() -> bool:
+            return (await _target(loop, last))["state"] != "waiting"
+
+        await until(matched)
+        assert (await _target(loop, last))["state"] == "matched"
+        assert [(await _target(loop, receipt))["state"] for receipt in earlier] == ["superseded", "superseded"]
 
 
 async def test_feedback_may_come_before_its_answer_is_stored(run_loop: RunLoop) -> None:

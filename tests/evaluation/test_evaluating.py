@@ -323,6 +323,35 @@ async def test_held_out_sessions_are_compared_with_the_answers_that_users_got(
         assert asked_for == {"question 1", "question 2", "question 3"}, "the last of what is not trained on"
 
 
+async def test_no_other_conversation_takes_the_place_of_one_that_is_deleted_meanwhile(run_loop: RunLoop) -> None:
+    explorer = Knowing(1)
+    section = {"suites": [{"name": "live", "heldout": {"sessions": 3}}]}
+    right = {"x-slipstream-metadata": json.dumps({"reference": "echo: question 1"})}
+
+    async def held_out(name: str) -> None:
+        await loop.chat("question 1", {**right, "x-slipstream-task-id": name, "x-slipstream-session-id": name})
+
+        async def decided() -> bool:
+            status = await loop.status()
+            return await loop.task(name) is not None and sum(status["selection"]["not_selected"].values()) == 1
+
+        await until(decided)
+
+    async with run_loop(
+        explorer, rewards=EXACT, evaluation=section, selection={"explicit_mark": {}}, capture={"task_idle": "100ms"}
+    ) as loop:
+        await serves(loop, 1)
+        await held_out("deleted")
+        explorer.hold.clear()
+        number = (await asked(loop))["id"]
+        await until(lambda: explorer.chats)
+        assert (await loop.client.delete("/data?session_id=deleted")).status_code == 200
+        await held_out("new")  # it has the number of the deleted one in SQLite
+        explorer.hold.set()
+        [case] = (await ended(loop, number))["cases"]
+        assert [answer["outcome"] for answer in case["version"]] == ["gone"]
+
+
 async def refused(loop: Loop, **body: Any) -> tuple[int, str, str]:
     response = await loop.client.post("/evaluations", json=body)
     error = response.json()["error"]

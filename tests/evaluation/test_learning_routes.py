@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluated import EXACT, Knowing, evaluated, serves, suite, write_cases
+from evaluated import EXACT, Knowing, evaluated, serves, suite, verdict, write_cases
 from learned import NOW, answered, came, committed
 from loops import RunLoop
 from shared_by_tenants import RunShared
@@ -124,6 +124,15 @@ async def test_held_out_cases_are_paired(run_loop: RunLoop, tmp_path: Path) -> N
         newest = (await loop.client.get("/learning")).json()["versions"][0]
         assert (newest["held_out"][0]["mean"], newest["held_out"][0]["sessions"]) == (0.75, 4)
         assert newest["held_out"][0]["production"] is None
+    section = suite(cases, parameters={"max_tokens": 20})
+    async with run_loop(explorer, evaluation=section, rewards=EXACT) as loop:
+        await loop.client.put("/aliases/champion", json={"version": 1})
+        await evaluated(loop, 3)
+        reason = 'evaluation 1 has the parameters {}, and evaluation 3 {"max_tokens": 20}'
+        [found] = (await loop.client.get("/learning/compare?a=1&b=3")).json()["held_out"]
+        assert (found["cases"], found["verdict"], found["reason"]) == (0, "not_enough_data", reason)
+        [source] = (await verdict(loop, 3))["sources"]
+        assert (source["champion_evaluation"], source["cases"], source["reason"]) == (1, 0, reason)
 
 
 async def test_a_version_that_is_not_there_is_named(run_loop: RunLoop) -> None:

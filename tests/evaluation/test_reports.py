@@ -379,6 +379,29 @@ async def test_two_reports_are_compared_on_the_cases_that_both_have(tmp_path: Pa
     assert f"{tmp_path}/after/report.json: format: " in err
 
 
+async def test_two_reports_that_were_asked_in_different_ways_say_how_each_was(
+    tmp_path: Path, sidecar_file: Path
+) -> None:
+    cases = tool_cases(tmp_path / "cases.jsonl", 3)
+    before, after, both = (tmp_path / name for name in ("before", "after", "both"))
+    async with providing(model=knows_all) as (_, url):
+        words = ("evaluate", "--config", str(sidecar_file), "--cases", str(cases), *FEW, "--model", f"{url}#model")
+        await slipstream(*words, "--report", str(before))
+        await slipstream(*words, "--report", str(after), "--repeat", "2", "--parameters", '{"max_tokens": 20}')
+    code, out, err = await slipstream("evaluate", "--compare", str(before), str(after), "--report", str(both))
+    assert code == 0, out + err
+    told = 'each asked: before once with the parameters {}; after 2 times with the parameters {"max_tokens": 20}'
+    assert told in out
+    settings = read(both)["settings"]
+    assert (settings["repeat"], settings["parameters"]) == (None, None)
+    code, out, err = await slipstream("evaluate", "--compare", str(after), str(after))
+    assert code == 0, out + err
+    assert "each asked 2 times\n" in out
+    code, out, err = await slipstream("evaluate", "--compare", str(both), str(after))
+    assert code == 0, out + err
+    assert "each asked: both before once with the parameters {}; after 2 times" in out, "what was compared before stays"
+
+
 async def test_texts_of_others_are_inert_in_each_form(tmp_path: Path, sidecar_file: Path) -> None:
     hostile = "<script>alert(1)</script>|`[x](http://evil)\x1b[2J\u202e"
     line = {"id": hostile, "prompt": "x", "reference": "right", "session": hostile}

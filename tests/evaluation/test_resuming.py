@@ -74,3 +74,21 @@ async def test_one_whose_cases_changed_meanwhile_fails_in_words(run_loop: RunLoo
         found = await ended(loop, number)
         assert found["state"] == "failed"
         assert "1 cases changed since the evaluation began, 'c2' for one" in found["reason"]
+
+
+@pytest.mark.slow
+async def test_one_whose_parameters_changed_meanwhile_is_asked_with_those_it_began_with(
+    run_loop: RunLoop, tmp_path: Path
+) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", 3)
+    explorer = Knowing()
+    async with run_loop(explorer, rewards=EXACT, evaluation=suite(cases, parameters={"max_tokens": 100})) as loop:
+        await serves(loop, 1)
+        explorer.hold.clear()
+        number = (await asked(loop))["id"]
+        await until(lambda: len(explorer.chats) == 3)
+    explorer.hold.set()
+    async with run_loop(explorer, rewards=EXACT, evaluation=suite(cases, parameters={"max_tokens": 20})) as loop:
+        found = await ended(loop, number)
+        assert found["settings"]["parameters"] == {"max_tokens": 100}
+        assert [chat["max_tokens"] for chat in explorer.chats] == [100] * 6

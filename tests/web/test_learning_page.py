@@ -14,6 +14,8 @@ from loops import Loop
 from playwright.async_api import Page, expect
 from rollout_store import VERSION
 
+from slipstream.evaluation.statistics import judged
+
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
@@ -100,6 +102,22 @@ async def test_the_link_to_the_lowest_rewards_finds_those_that_are_alike_too(pag
         await page.reload()
         link = page.get_by_role("link", name="All tasks with such rewards")
         await expect(link).to_have_attribute("href", f"#/tasks?version=8&reward_below={below}")
+
+
+async def test_evaluations_that_cannot_be_compared_say_why(page: Page, site: Loop) -> None:
+    compared = (await site.client.get("/learning/compare?a=0&b=8")).json()
+    version = (await site.client.get("/versions/8")).json()
+    reason = 'evaluation 1 has the parameters {}, and evaluation 2 {"max_tokens": 20}'
+    nothing = {**judged([], 0, margin=0.05, level=0.05), "suite": "fixed", "reason": reason}
+    suite = {**nothing, "evaluations": {"a": 1, "b": 2}, "a": None, "b": None, "gained": [], "lost": []}
+    source = {**nothing, "source": "evaluation", "evaluation": 2, "against": "champion", "champion": 0}
+    version["verdict"]["sources"] = [source]
+    await page.route("**/learning/compare?*", lambda route: route.fulfill(json=compared | {"held_out": [suite]}))
+    await page.route("**/versions/8", lambda route: route.fulfill(json=version))
+    await page.goto("/#/learning?a=0&b=8")
+    await expect(page.get_by_role("row", name="held-out: fixed")).to_contain_text(reason)
+    await page.goto("/#/versions/8")
+    await expect(page.get_by_role("row", name="evaluation 2 fixed")).to_contain_text(reason)
 
 
 async def test_a_chart_of_nothing_but_zeros_has_an_axis_that_can_be_read(page: Page, site: Loop) -> None:

@@ -18,7 +18,6 @@ from slipstream.evaluation.scoring import CaseScorer, from_call, message_call, r
 from slipstream.evaluation.servers import Server, VersionUnsure, answer_of, serves
 from slipstream.explorer.client import case_request
 from slipstream.memory.parsing import Share
-from slipstream.settings.evaluation import Suite
 from slipstream.stages.context import Context
 from slipstream.store import heldout, read_models
 from slipstream.store.evaluations import Answer, Arm, Evaluation, Key, Outcome
@@ -29,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Gone(Exception):
-    """The held-out call cannot be read: it was deleted, or is too large."""
+    """The held-out call cannot be read: it was deleted, or is another case by now, or is too large."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Work:
     """
 
     evaluation: Evaluation
-    suite: Suite
     cases: Sequence[AskedCase]
     scorer: CaseScorer
     server: Server
@@ -86,7 +84,7 @@ class CaseAsker:
                 stored = task.calls[0]
                 answered = message_call(stored.request, stored.answer, stored.latency)
                 return await work.scorer.score(run_of(work.evaluation.id, case, task, answered))
-        asked = {**case.request, **work.suite.parameters}
+        asked = {**case.request, **work.evaluation.settings["parameters"]}
         try:
             answered = await self._production.ask(asked, work.evaluation.settings["production"])
         except ModelAway as error:
@@ -132,7 +130,7 @@ class CaseAsker:
         file.
 
         Raises:
-            _Gone: it was deleted, or is too large.
+            _Gone: it was deleted, or is another case by now, or is too large.
         """
         if case.call is None:
             yield None
@@ -147,11 +145,11 @@ class CaseAsker:
             async with database.read() as session:
                 found = (await read_models.tasks(session, [place[0]])).get(place[0])
             task = None if found is None else from_call(found, place[1])
-            if task is None:
+            if task is None or case.key != heldout.key_of(case.call, place[0], task.calls[0].started_at, task.metadata):
                 raise _Gone
             yield task
 
 
 def _asked(work: Work, case: AskedCase, task: Task | None, model: str) -> dict[str, Any]:
     request: Mapping[str, Any] = case.request if task is None else task.calls[0].request
-    return case_request({**request, **work.suite.parameters}, model)
+    return case_request({**request, **work.evaluation.settings["parameters"]}, model)

@@ -44,7 +44,7 @@ async def cases_of(suite: Suite, database: Database, rewards: RewardsSettings, s
             "heldout: no stored session was left out of training; datasets.held_out above 0 leaves some out "
             f"(suite {suite.name})"
         )
-    return [_held_out(call.id, call.session) for call in calls]
+    return [_held_out(call.id, call.session, call.key) for call in calls]
 
 
 def rewards_of(rewards: RewardsSettings, cases: Sequence[AskedCase]) -> RewardsSettings:
@@ -88,6 +88,5 @@ async def again(suite: Suite, rows: Sequence[Case]) -> list[AskedCase]:
     return [there[row.key] for row in rows]
 
 
-def _held_out(call: int, session: str, key: str | None = None) -> AskedCase:
-    name = f"call-{call}"
-    return AskedCase(name, key or name, session, {}, call=call)
+def _held_out(call: int, session: str, key: str) -> AskedCase:
+    return AskedCase(f"call-{call}", key, session, {}, call=call)

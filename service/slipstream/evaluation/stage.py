@@ -186,7 +186,7 @@ class Evaluations:
                 await scorer.aclose()
                 raise plans.NothingToEvaluate("rewards.calculators: they changed since the evaluation began")
         self._scorer = scorer
-        self._work = Work(evaluation, suite, cases, scorer, served.server)
+        self._work = Work(evaluation, cases, scorer, served.server)
         return self._work
 
     def _described(self, suite: Suite, scorer: CaseScorer) -> dict[str, Any]:

@@ -117,6 +117,7 @@ async def _held_out(session: AsyncSession, verdicts: Verdicts, a: int, b: int) -
                 "evaluations": {"a": other.id, "b": one.id},
                 "a": both.other,
                 "b": both.one,
+                "reason": both.reason,
                 **both.judgement,
                 "gained": [_case(pair) for pair in both.gained],
                 "lost": [_case(pair) for pair in both.lost],

@@ -139,13 +139,14 @@ class Verdicts:
         return self._known[name]
 
     async def _against(self, session: AsyncSession, one: Evaluation, other: Evaluation) -> dict[str, Any]:
-        found = (await self.between(session, one, other)).judgement
+        found = await self.between(session, one, other)
         return {
             **_source(one),
             "against": CHAMPION,
             "champion": other.version,
             "champion_evaluation": other.id,
-            **found,
+            "reason": found.reason,
+            **found.judgement,
         }
 
 
@@ -178,7 +179,8 @@ def _in_words(found: Mapping[str, Any]) -> str:
         name = f"suite {each['suite']}" if each["source"] == "evaluation" else f"rollout {each['rollout']}"
         text = f"{name} against {each['against']}: {_words(each['verdict'])}, {each['sessions']} sessions"
         sessions = (each["missing"] or {}).get("sessions")
-        told.append(text + (f" and about {sessions} more needed" if sessions else ""))
+        text += f" and about {sessions} more needed" if sessions else ""
+        told.append(text + (f" because {reason}" if (reason := each.get("reason")) else ""))
     return f"{_words(found['verdict'])} ({'; '.join(told) or 'no evaluation and no rollout compares it yet'})"
 
 

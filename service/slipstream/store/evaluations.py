@@ -39,7 +39,7 @@ class Outcome(StrEnum):
     AWAY = "away"
     """Production did not answer: there is no value."""
     GONE = "gone"
-    """The held-out call was deleted: there is no value."""
+    """The held-out call was deleted, or other things are known of its right answer by now: there is no value."""
 
 
 class Key(NamedTuple):

@@ -139,21 +139,23 @@ def _recent(since: float) -> ColumnElement[bool]:
 
 
 async def match_waiting(session: AsyncSession, refs: Iterable[Ref], now: float, ended_at: float | None = None) -> bool:
-    """Match the feedback that waited for these names, oldest first. Returns True when a run is to be scored again.
+    """Match the feedback that waited for any of these names, oldest first. Returns True when a run is to be scored
+    again.
 
     Args:
         ended_at: when the answer that was just stored had ended. What was said of its task or session after that is
             about this answer, though it was matched to an earlier one, because this one was not stored yet.
     """
-    rescore = False
-    for kind, ref in refs:
+    waited: list[FeedbackTargetRow] = []
+    for kind, ref in dict.fromkeys(refs):
         due = FeedbackTargetRow.state == FeedbackState.WAITING
         if ended_at is not None and kind != "msg_id":
             due |= FeedbackTargetRow.matched_to.in_(("production", "lane")) & (FeedbackRow.created_at >= ended_at)
         query = select(FeedbackTargetRow).join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id)
-        query = query.where(FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref == ref, due)
-        for target in (await session.scalars(query.order_by(FeedbackTargetRow.id))).all():
-            rescore |= await _match(session, target, now)
+        waited += await session.scalars(query.where(FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref == ref, due))
+    rescore = False
+    for target in sorted(waited, key=lambda target: target.id):  # posts that name one answer in other ways too
+        rescore |= await _match(session, target, now)
     return rescore
 
 

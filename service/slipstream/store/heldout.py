@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
+from slipstream.jsontext import to_json
 from slipstream.selection.held_out import is_held_out
 from slipstream.store import imports
 from slipstream.store.tables.capture import CallRow, TaskRow
@@ -21,11 +24,20 @@ _PAGE = 500
 
 
 class HeldOutCall(NamedTuple):
-    """A call, by its place in the store; `session` is that of its task, with its tenant."""
+    """A call, by its place in the store; `session` is that of its task, with its tenant, and `key` that of `key_of`."""
 
     id: int
     task_id: str
     session: str
+    key: str
+
+
+def key_of(call_id: int, task_id: str, started_at: float, metadata: Mapping[str, Any]) -> str:
+    """Name a call and what is known of its right answer: after a change of either it is another case.
+
+    The number alone does not name a call, because SQLite gives that of a deleted one to another.
+    """
+    return hashlib.sha256(to_json([call_id, task_id, started_at, metadata])).hexdigest()[:32]
 
 
 async def newest(
@@ -58,26 +70,27 @@ async def newest(
         or_(CallRow.variant.is_(None), CallRow.variant == "production"),
         or_(TaskRow.reason.is_(None), TaskRow.reason != imports.REASON),  # they are no live traffic
     )
-    columns = select(CallRow.id, CallRow.task_id, TaskRow.session_id).join(TaskRow, TaskRow.id == CallRow.task_id)
+    columns = select(CallRow.id, CallRow.task_id, TaskRow.session_id, CallRow.started_at, TaskRow.meta)
+    columns = columns.join(TaskRow, TaskRow.id == CallRow.task_id)
     found: dict[str, list[HeldOutCall]] = {}
     fitting = columns.where(*fits)
-    for query, behind in (
-        (fitting.where(CallRow.id.in_(before)).order_by(CallRow.id), CallRow.id.__gt__),
-        (fitting.order_by(CallRow.id.desc()), CallRow.id.__lt__),
+    for query, behind, known in (
+        (fitting.where(CallRow.id.in_(before)).order_by(CallRow.id), CallRow.id.__gt__, True),
+        (fitting.order_by(CallRow.id.desc()), CallRow.id.__lt__, False),
     ):
         page = query.limit(_PAGE)
-        while len(found) < sessions:
+        while known or len(found) < sessions:  # of those before, each page may have more of the same sessions
             rows = (await session.execute(page)).all()
             names = {row.session_id for row in rows}
             spoiled = set(await session.scalars(trained.where(TaskRow.session_id.in_(names)))) if names else set()
-            for call, task_id, of in rows:
+            for call, task_id, of, started_at, metadata in rows:
                 if share and not is_held_out(of, share):
                     continue
                 if of in spoiled or (of not in found and len(found) >= sessions):
                     continue
                 calls = found.setdefault(of, [])
                 if len(calls) < MOST_TASKS and all(call != each.id for each in calls):
-                    calls.append(HeldOutCall(call, task_id, of))
+                    calls.append(HeldOutCall(call, task_id, of, key_of(call, task_id, started_at, metadata)))
             if len(rows) < _PAGE:
                 break
             page = query.where(behind(rows[-1].id)).limit(_PAGE)

@@ -117,14 +117,16 @@ class SettingsPart(_Part):
 
     Attributes:
         end_to_end: how answers were scored; `digest` names that, and `range` is that of the values.
+        repeat, parameters: null for two reports that were asked in different ways; then `asked` says how each was.
         level: error rate of each interval and verdict.
         against: the model that others are compared with by conditions.
     """
 
     source: Text
     cases_digest: Text
-    repeat: int
-    parameters: dict[str, Any]
+    repeat: int | None
+    parameters: dict[str, Any] | None
+    asked: Text = ""
     end_to_end: Text
     digest: Text
     range: Annotated[tuple[Number, Number], AfterValidator(_range)]

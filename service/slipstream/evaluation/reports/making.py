@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -231,10 +232,20 @@ def compare(before: Report, after: Report, names: tuple[str, str], measures: Seq
     ]
     one, other = before.settings, after.settings
     update: dict[str, Any] = {"against": models[0].name, "source": f"{one.source}, of both reports"}
+    if (one.repeat, one.parameters, one.asked) != (other.repeat, other.parameters, other.asked):
+        asked = "; ".join(f"{name} {_asked(each)}" for name, each in zip(names, (one, other), strict=True))
+        update |= {"repeat": None, "parameters": None, "asked": asked}
     if one.digest != other.digest or one.range != other.range:
         measures = [name for name in measures if name != "end_to_end"]
         update["end_to_end"] = f"{one.end_to_end} in the one and {other.end_to_end} in the other, and not compared"
     return _report(one.model_copy(update=update), models, cases, measures, wanted)
+
+
+def _asked(settings: SettingsPart) -> str:
+    """Say how the cases of a report were asked."""
+    times = "once" if settings.repeat == 1 else f"{settings.repeat} times"
+    told = settings.asked or f"{times} with the parameters {json.dumps(settings.parameters)}"
+    return inert(told, _LONGEST_REASON)
 
 
 def _renamed(model: str, report: str) -> str:

@@ -123,6 +123,8 @@ def asked_text(report: Report) -> str:
     settings = report.settings
     sessions = len({case.session for case in report.cases})
     times = "" if settings.repeat == 1 else f", each asked {settings.repeat} times"
+    if settings.asked:
+        times = f", each asked: {inert(settings.asked)}"
     return f"{len(report.cases):,} cases of {sessions:,} sessions from {shown(settings.source)}{times}"
 
 

@@ -58,7 +58,7 @@ function Differences({ found }) {
         <td class="number">${decimal(suite.a, 3)}</td><td class="number">${decimal(suite.b, 3)}</td>
         <td><${Interval} mean=${suite.difference} interval=${suite.interval} label=${`difference on ${suite.suite}`} />
           <div class="small muted">${intervalWords(suite.difference, suite.interval)}, in parts of the range</div></td>
-        <td><${Verdict} is=${suite.verdict} />${suite.missing && suite.missing.sessions !== null && html`<div class="small muted">about ${count(suite.missing.sessions)} more sessions</div>`}</td></tr>`)}
+        <td><${Verdict} is=${suite.verdict} />${suite.missing && suite.missing.sessions !== null && html`<div class="small muted">about ${count(suite.missing.sessions)} more sessions</div>`}${suite.reason && html`<div class="small muted">${plain(suite.reason)}</div>`}</td></tr>`)}
     </tbody></table></div>
     ${found.held_out.length === 0 && html`<p class="muted">No suite was asked of both. Versions answer other tasks in training, so that a difference there may be one of the tasks: evaluate both on a suite (<code>slipstream evaluate ${found.b}</code>).</p>`}`;
 }

@@ -86,7 +86,7 @@ function Sources({ one }) {
         <td><${Verdict} is=${source.verdict} />${source.harmed && source.harmed.length > 0 && html`<div class="small">harm: ${source.harmed.join(", ")}</div>`}</td>
         <td><${Interval} mean=${source.difference} interval=${source.interval} label="difference" /><div class="small muted">${intervalWords(source.difference, source.interval)}</div></td>
         <td class="number">${count(source.sessions)}</td>
-        <td>${source.missing && source.missing.sessions !== null ? `about ${count(source.missing.sessions)} sessions` : source.missing ? html`<span class="muted">cannot be foreseen</span>` : html`<span class="muted">nothing</span>`}</td>
+        <td>${source.reason ? plain(source.reason) : source.missing && source.missing.sessions !== null ? `about ${count(source.missing.sessions)} sessions` : source.missing ? html`<span class="muted">cannot be foreseen</span>` : html`<span class="muted">nothing</span>`}</td>
       </tr>`)}</tbody></table></div>
       <p class="muted small">Differences are of this version less the other, in parts of the range of rewards.</p>`}
   </section>`;
