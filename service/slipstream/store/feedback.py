@@ -12,6 +12,7 @@ from typing import Literal
 
 from sqlalchemy import ColumnElement, Exists, Select, and_, case, delete, exists, null, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from slipstream.serving.page import PRODUCTION
 from slipstream.store.bulk import batches
@@ -196,7 +197,16 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
         await _take_back(session, target)
     await _supersede(session, FeedbackTargetRow.call_pk == call.pk)
     target.call_pk, target.matched_to, target.state = call.pk, matched_to, move(target.state, FeedbackState.MATCHED)
-    return await _score_again(session, (await session.scalars(_runs(GroupRow.call_id.in_(about), _OPEN))).all())
+    shadow_calls = (await session.scalars(_runs(GroupRow.call_id.in_(about), _OPEN))).all()
+    return await _score_again(session, [*shadow_calls, *await _replays_of(session, about)])
+
+
+async def _replays_of(session: AsyncSession, calls: Sequence[int]) -> list[int]:
+    """The runs of agents that are compared with these calls: each is the last one of its task."""
+    later = aliased(CallRow)
+    goes_on = exists().where(later.task_id == CallRow.task_id, later.position > CallRow.position)
+    tasks = (await session.scalars(select(CallRow.task_id).where(CallRow.id.in_(calls), ~goes_on))).all()
+    return await _to_be_calculated(session, GroupRow.task_id.in_(tasks), GroupRow.call_id.is_(None), _OPEN)
 
 
 async def policy_run(session: AsyncSession, ref: str) -> RunRow | None:
@@ -255,9 +265,7 @@ async def score_tasks_again(session: AsyncSession, task_ids: Sequence[str], *, d
     may_change = _OPEN if dropped else _UNDELIVERED
     again: list[int] = []
     for some in batches(task_ids):
-        found = await session.execute(_runs(GroupRow.task_id.in_(some), may_change).add_columns(RunRow.ending))
-        # the reward that an agent gave its own run is not for a calculator to replace
-        again += [pk for pk, ending in found if (ending or {}).get("reward") is None]
+        again += await _to_be_calculated(session, GroupRow.task_id.in_(some), may_change)
     return await _score_again(session, again)
 
 
@@ -292,6 +300,12 @@ def rewards_may_change(group: GroupRow) -> bool:
 def _runs(*of_groups: ColumnElement[bool]) -> Select[int]:
     """Select the runs of groups."""
     return select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id).where(*of_groups)
+
+
+async def _to_be_calculated(session: AsyncSession, *of_groups: ColumnElement[bool]) -> list[int]:
+    """The runs of groups, but for those that their agents gave a reward: it is not for a calculator to replace."""
+    found = await session.execute(_runs(*of_groups).add_columns(RunRow.ending))
+    return [pk for pk, ending in found if (ending or {}).get("reward") is None]
 
 
 async def _score_again(session: AsyncSession, pks: Sequence[int]) -> bool:
