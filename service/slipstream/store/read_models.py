@@ -172,7 +172,7 @@ async def due_runs(session: AsyncSession, owner: int, pks: Collection[int]) -> l
 async def _last_calls(session: AsyncSession, task_ids: Collection[str]) -> dict[str, int]:
     """The last call of each task that was captured: what agents that replay it are compared with."""
     query = select(CallRow.task_id, CallRow.id).where(CallRow.task_id.in_(task_ids)).order_by(CallRow.position)
-    return {task_id: pk for task_id, pk in await session.execute(query)}
+    return {row.task_id: row.id for row in await session.execute(query)}
 
 
 async def replayed(session: AsyncSession, pks: Collection[int]) -> dict[int, list[tuple[RunCallRow, StoredRequest]]]:
