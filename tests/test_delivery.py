@@ -11,7 +11,9 @@ import pytest
 from loops import Loop, RunLoop
 from scripted import ScriptedExplorer
 from serving import until
+from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import create_async_engine
 from starlette.responses import JSONResponse
 from stores import ON_BOTH_STORES
 
@@ -46,6 +48,17 @@ async def test_a_commit_that_fails_loses_its_queue_and_the_runs_are_run_again(ru
             "another group, as the old one's rows are used up"
         )
         assert await _metric(loop, 'slipstream_groups_total{outcome="run_again"} 1.0')
+
+
+async def test_a_reward_of_another_range_is_cut_to_the_present_one(run_loop: RunLoop, store_url: str) -> None:
+    async with run_loop(runs={"repeat_time": 2}) as loop:
+        await _group(loop, 2)
+        engine = create_async_engine(store_url)
+        async with engine.begin() as store:  # as they are found after a change of `rewards.clip`
+            await store.execute(text("UPDATE runs SET reward = CASE run_id WHEN 0 THEN -3.0 ELSE 0.75 END"))
+        await engine.dispose()
+        await loop.commit()
+        assert sorted(each["reward"] for each in loop.explorer.trained) == [0.0, 0.75]
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["asked for the next", "not asked"])

@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 import pytest
+from serving import until
 from shared_by_tenants import RunShared
-from stores import ON_BOTH_STORES
+from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.doctor import live_callers
 from slipstream.store import feedback, feedback_views
@@ -49,7 +50,6 @@ async def test_beyond_its_rate_a_key_is_refused_and_what_was_taken_stays(run_sha
         ("agent-a", {"thumbs": "up"}, 1.0),
         ("agent-b", {"thumbs": "up"}, 0.75),
         ("agent-b", {"rating": 1}, 0.25),
-        ("admin", {"reward": 0.9}, 0.5),
     ],
 )
 async def test_a_reward_counts_by_the_weight_of_its_key(
@@ -68,6 +68,34 @@ async def test_a_reward_counts_by_the_weight_of_its_key(
         [(given,)] = (await feedback_views.about_calls(session, [1])).values()
     await database.close()
     assert given.reward == counts_as, "what calculators are told"
+
+
+async def test_feedback_of_a_key_of_weight_0_neither_replaces_nor_hides_anything(
+    run_shared: RunShared, store_url: str
+) -> None:
+    sections: dict[str, Any] = {"rewards": {"calculators": [{"constant": {"value": 0.75}}]}, "runs": {"repeat_time": 2}}
+    async with run_shared(feedback=BOUNDS, **sections) as shared, shared.as_("admin") as admin:
+        await shared.chat("agent-a")
+        await until(lambda: admin.ready(2))
+        [(calculated,), (rated,)] = await stored_rows(store_url, "SELECT msg_id FROM runs ORDER BY run_id")
+
+        async def given(key: str, msg_id: str, reward: float) -> str:
+            posted = await shared.ask(key, "POST", "/feedback", json={"msg_id": msg_id, "reward": reward})
+            receipt: str = posted.json()["id"]
+            return receipt
+
+        async def became(receipt: str) -> tuple[float, str, str]:
+            found = (await admin.client.get(f"/feedback/{receipt}")).json()
+            [target] = found["targets"]
+            return found["counts_as"], target["state"], target["matched_to"]
+
+        counts = await given("agent-a", rated, 0.25)
+        for msg_id in (calculated, rated):
+            assert await became(await given("admin", msg_id, 0.0)) == (0.5, "ignored", "policy")
+        assert await became(counts) == (0.25, "matched", "policy")
+        await until(lambda: admin.ready(2))
+        await admin.commit()
+        assert sorted(each["reward"] for each in shared.loop.explorer.trained) == [0.25, 0.75]
 
 
 @ON_BOTH_STORES

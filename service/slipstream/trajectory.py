@@ -182,7 +182,8 @@ class Run:
         production: the captured call that was repeated; None for an agent replay.
         labels, metadata: what marks and headers said about the task; `metadata["reference"]` is the reference answer.
         feedback: what was posted about the policy's own answers, oldest first.
-        production_feedback: what users said about production's answer: context, never this run's reward.
+        production_feedback: what users said about production's answer, of an agent replay about the last one of its
+            task: context, never this run's reward.
         blocked: of an agent replay, the guarded tools that were kept from a write which production did not make, by
             name, once a call.
     """

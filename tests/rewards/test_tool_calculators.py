@@ -174,6 +174,23 @@ async def test_timing_of_a_replay_is_the_share_of_steps_in_time() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answers", "reference", "expected"),
+    [
+        ([calls(PARIS), completion("ok")], [PARIS], 1),
+        ([completion("ok")], [PARIS], 0),
+        ([completion("ok")], [], 1),
+        ([completion("so"), calls(PARIS), completion("ok")], [], 0),
+    ],
+)
+async def test_timing_of_a_replay_that_production_never_answered_is_by_the_reference(
+    answers: list[Any], reference: list[Any], expected: float
+) -> None:
+    assert await value(replay(answers, [], metadata={"tool_calls": reference}), "timing") == expected
+    with pytest.raises(ScoringError, match=r"^timing: the task has no production answer"):
+        await score(replay(answers, []), "timing")
+
+
+@pytest.mark.parametrize(
     ("steps", "metadata", "expected"),
     [(1, {}, 1), (2, {}, 1), (4, {}, 0.5), (4, {"steps": 4}, 1), (4, {"steps": 1}, 0.25), (3, {"steps": 1.5}, 0.5)],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from loops import Loop, RunLoop
 from replaying import ask, finish, open_runs, posted, replay, sdk
+from scripted import ScriptedExplorer
 from serving import until
 from stores import ON_BOTH_STORES
 
@@ -45,6 +46,35 @@ async def test_feedback_on_an_answer_is_the_runs_reward(run_loop: RunLoop) -> No
         await _scored(loop, 2, 0.75)
         seen = (await replay(loop))["runs"][0]
         assert seen["state"] == "answered", "the grace goes on: the feedback came before there was an end to wait for"
+
+
+@ON_BOTH_STORES
+async def test_a_replay_is_to_differ_from_the_last_answer_of_the_task_if_users_disliked_it(run_loop: RunLoop) -> None:
+    rewards = {"calculators": [{"agreement": {"with_feedback": True}}]}
+    async with run_loop(ScriptedExplorer(answer="echo: hello"), rewards=rewards) as loop:
+        answers = [await loop.chat(text, {"x-slipstream-task-id": "t"}) for text in ("one", "hello")]
+
+        async def stored() -> bool:
+            task = await loop.task("t")
+            return task is not None and len(task["calls"]) == 2
+
+        await until(stored)
+        await posted(loop, {"msg_id": answers[0]["id"], "thumbs": "down"})
+        runs = (await open_runs(loop, runs=3))["runs"]
+        for run in runs:
+            async with sdk(loop, run) as client:
+                await ask(client)
+        await finish(loop, run_id=0)
+        await finish(loop, run_id=1, reward=0.25)
+        await _scored(loop, 0, 1.0)  # word for word; what was disliked is an answer before it
+        await posted(loop, {"task_id": "t", "thumbs": "down"})
+        await _scored(loop, 0, 0.0)
+        await finish(loop, run_id=2)
+        await _scored(loop, 2, 0.0)
+        await posted(loop, {"msg_id": answers[1]["id"], "thumbs": "up"})
+        for run_id in (0, 2):
+            await _scored(loop, run_id, 1.0)
+        assert (await replay(loop))["runs"][1]["reward"] == 0.25, "its agent's own"
 
 
 @pytest.mark.slow

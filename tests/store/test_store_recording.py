@@ -225,6 +225,26 @@ async def test_attempts_that_call_the_same_tools_say_the_same(database: Database
     assert await _about(database, "1") == (state, "2")
 
 
+async def test_feedback_of_weight_0_is_kept_and_no_answer_is_judged_by_it(database: Database) -> None:
+    await add(database, new("t", "1"), new("v", "2", session_id="other"))
+    posts: list[tuple[str, feedback.Kind, str]] = [("muted", "session_id", "s"), ("alone", "msg_id", "2")]
+    async with database.write() as session:
+        await feedback.add(session, NewFeedback("counts", "msg_id", ("1",), 1.0), NOW + 9)
+        for name, kind, ref in posts:
+            await feedback.add(session, NewFeedback(name, kind, (ref,), 0.0, ignored=True), NOW + 9)
+    await add(database, new("u", "3", started_at=NOW + 4))  # what was said of a session may be about this one
+    assert await _about(database, "counts") == ("matched", "1")
+    assert await _about(database, "muted") == ("ignored", "1")
+    assert await _about(database, "alone") == ("ignored", "2")
+    async with database.write() as session:
+        pks = (await session.scalars(select(CallRow.id))).all()
+        assert [[one.reward for one in said] for said in (await feedback_views.about_calls(session, pks)).values()] == [
+            [1.0]
+        ]
+        assert [one.call.msg_id for one in await training_answers.judged_answers(session, 0, 9)] == ["1"]
+        assert (await erasure.erase(session, "task_id", "t", NOW + 60)).rows["feedback"] == 2
+
+
 async def test_feedback_on_an_answer_that_was_replaced_is_not_about_the_one_in_its_place(database: Database) -> None:
     await add(database, new("t", "1"))
     await add(database, new("t", "2", answer=saying("else"), started_at=NOW + 5, replaces=Stored("1", NOW)))

@@ -98,6 +98,7 @@ async def post_feedback(body: FeedbackBody, sidecar: SidecarDep, scope: ScopeDep
         reward=reward,
         key=scope.key,
         counts_as=None if bounds.weight == 1 else bounds.weighted(reward, *clip),
+        ignored=bounds.weight == 0,
         rating=body.rating,
         thumbs=body.thumbs,
         comment=None if body.comment is None else sidecar.redactor.redact(body.comment),
@@ -136,8 +137,8 @@ async def _within_rate(sidecar: Sidecar, session: AsyncSession, key: str | None,
 
 @router.get("/feedback/{feedback_id}")
 async def get_feedback(feedback_id: str, sidecar: SidecarDep, scope: ScopeDep) -> dict[str, Any]:
-    """Answer with the state of a feedback: for each answer that it names, matched, waiting, superseded, late or
-    unknown."""
+    """Answer with the state of a feedback: for each answer that it names, matched, waiting, superseded, late, unknown
+    or ignored."""
     async with sidecar.database.read() as session:
         found = await feedback_views.receipt(session, feedback_id, scope.tenant)
     if found is None:

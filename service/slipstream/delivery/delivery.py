@@ -89,6 +89,7 @@ class Delivery:
         self._explorer = explorer
         self._history = history
         self._loss: _Loss | None = None
+        self._clip = context.settings.rewards.clip
         runs = context.settings.runs
         self._requeue = partial(ready_groups.requeue, limit=runs.max_attempts, webhook_runs=runs.mode == "webhook")
 
@@ -179,10 +180,11 @@ class Delivery:
                 if after.ready <= before.ready:
                     return after
             await self._check(commit)
+            lowest, highest = self._clip
             try:
                 await self._explorer.feedback(
                     msg_id=experience.msg_id,
-                    reward=experience.reward,
+                    reward=min(max(experience.reward, lowest), highest),  # it may be of an earlier range
                     task_id=group.id,
                     run_id=experience.run_id,
                     allowed=partial(self._allow, commit),

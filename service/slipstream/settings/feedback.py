@@ -15,14 +15,15 @@ class KeyFeedback(Section):
 
     Attributes:
         rate: answers, tasks and sessions that it may name in any hour; None for no limit.
-        weight: part of a reward's distance from the middle of `rewards.clip` that counts.
+        weight: part of a reward's distance from the middle of `rewards.clip` that counts; with 0 no reward is made of
+            its feedback.
     """
 
     rate: Annotated[int | None, Field(ge=1)] = None
     weight: float = Field(default=1.0, ge=0, le=1)
 
     def weighted(self, reward: float, low: float, high: float) -> float:
-        """The reward that counts: of weight 0 the middle of the range, which says nothing."""
+        """The reward that counts."""
         middle = (low + high) / 2
         return middle + self.weight * (reward - middle)
 

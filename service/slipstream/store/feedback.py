@@ -12,12 +12,13 @@ from typing import Literal
 
 from sqlalchemy import ColumnElement, Exists, Select, and_, case, delete, exists, null, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from slipstream.serving.page import PRODUCTION
 from slipstream.store.bulk import batches
 from slipstream.store.msg_ids import NamedCall, named_call
 from slipstream.store.quarantine import MOST_DEATHS
-from slipstream.store.states import FeedbackState, GroupState, RunState, move
+from slipstream.store.states import FEEDBACK_WITHOUT_EFFECT, FeedbackState, GroupState, RunState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
@@ -53,6 +54,7 @@ class NewFeedback:
     Attributes:
         key: name of the key that it came with.
         counts_as: the reward with the key's weight; None for the reward itself.
+        ignored: the key has the weight 0.
     """
 
     id: str
@@ -65,6 +67,7 @@ class NewFeedback:
     source: str | None = None
     key: str | None = None
     counts_as: float | None = None
+    ignored: bool = False
 
 
 async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
@@ -93,8 +96,21 @@ async def add(session: AsyncSession, new: NewFeedback, now: float) -> bool:
         target = FeedbackTargetRow(feedback_id=new.id, kind=new.kind, ref=ref, state=FeedbackState.WAITING)
         session.add(target)
         await session.flush()
-        rescore |= await _match(session, target, now)
+        if new.ignored:
+            await _ignore(session, target)
+        else:
+            rescore |= await _match(session, target, now)
     return rescore
+
+
+async def _ignore(session: AsyncSession, target: FeedbackTargetRow) -> None:
+    """Keep the answer that is meant, for readers and for deletions: no run is scored again, and no grace ends."""
+    target.state = move(target.state, FeedbackState.IGNORED)
+    run = await policy_run(session, target.ref) if target.kind == "msg_id" else None
+    if run is not None:
+        target.run_pk, target.matched_to = run.id, "policy"
+    elif (call := await _production_answer(session, target)) is not None:
+        target.call_pk, target.matched_to = call.pk, await _who_gave(session, call)
 
 
 def may_wait(since: float) -> tuple[Exists, Exists]:
@@ -138,6 +154,12 @@ def _recent(since: float) -> ColumnElement[bool]:
     return FeedbackRow.created_at >= since
 
 
+def has_effect() -> ColumnElement[bool]:
+    """Return the condition that feedback which names an answer counts, or did until newer feedback came."""
+    # in words for which SQLite has no index: by the states it would go through all that ever was
+    return FeedbackTargetRow.state.not_in(FEEDBACK_WITHOUT_EFFECT)
+
+
 async def match_waiting(session: AsyncSession, refs: Iterable[Ref], now: float, ended_at: float | None = None) -> bool:
     """Match the feedback that waited for any of these names, oldest first. Returns True when a run is to be scored
     again.
@@ -150,7 +172,8 @@ async def match_waiting(session: AsyncSession, refs: Iterable[Ref], now: float, 
     for kind, ref in dict.fromkeys(refs):
         due = FeedbackTargetRow.state == FeedbackState.WAITING
         if ended_at is not None and kind != "msg_id":
-            due |= FeedbackTargetRow.matched_to.in_(("production", "lane")) & (FeedbackRow.created_at >= ended_at)
+            moves = FeedbackTargetRow.matched_to.in_(("production", "lane")), has_effect()
+            due |= and_(*moves, FeedbackRow.created_at >= ended_at)
         query = select(FeedbackTargetRow).join(FeedbackRow, FeedbackRow.id == FeedbackTargetRow.feedback_id)
         waited += await session.scalars(query.where(FeedbackTargetRow.kind == kind, FeedbackTargetRow.ref == ref, due))
     rescore = False
@@ -187,8 +210,7 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
     call = await _production_answer(session, target)
     if call is None:
         return False
-    variant = await session.scalar(select(CallRow.variant).where(CallRow.id == call.pk))
-    matched_to = "production" if variant in (None, PRODUCTION) else "lane"
+    matched_to = await _who_gave(session, call)
     if not call.same:  # a retry brought another answer, which this says nothing of
         target.call_pk, target.matched_to, target.state = call.pk, matched_to, move(target.state, FeedbackState.LATE)
         return False
@@ -198,7 +220,21 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
         await _take_back(session, target)
     await _supersede(session, FeedbackTargetRow.call_pk == call.pk)
     target.call_pk, target.matched_to, target.state = call.pk, matched_to, move(target.state, FeedbackState.MATCHED)
-    return await _score_again(session, (await session.scalars(_runs(GroupRow.call_id.in_(about), _OPEN))).all())
+    shadow_calls = (await session.scalars(_runs(GroupRow.call_id.in_(about), _OPEN))).all()
+    return await _score_again(session, [*shadow_calls, *await _replays_of(session, about)])
+
+
+async def _who_gave(session: AsyncSession, call: NamedCall) -> Literal["production", "lane"]:
+    variant = await session.scalar(select(CallRow.variant).where(CallRow.id == call.pk))
+    return "production" if variant in (None, PRODUCTION) else "lane"
+
+
+async def _replays_of(session: AsyncSession, calls: Sequence[int]) -> list[int]:
+    """The runs of agents that are compared with these calls: each is the last one of its task."""
+    later = aliased(CallRow)
+    goes_on = exists().where(later.task_id == CallRow.task_id, later.position > CallRow.position)
+    tasks = (await session.scalars(select(CallRow.task_id).where(CallRow.id.in_(calls), ~goes_on))).all()
+    return await _to_be_calculated(session, GroupRow.task_id.in_(tasks), GroupRow.call_id.is_(None), _OPEN)
 
 
 async def policy_run(session: AsyncSession, ref: str) -> RunRow | None:
@@ -257,9 +293,7 @@ async def score_tasks_again(session: AsyncSession, task_ids: Sequence[str], *, d
     may_change = _OPEN if dropped else _UNDELIVERED
     again: list[int] = []
     for some in batches(task_ids):
-        found = await session.execute(_runs(GroupRow.task_id.in_(some), may_change).add_columns(RunRow.ending))
-        # the reward that an agent gave its own run is not for a calculator to replace
-        again += [pk for pk, ending in found if (ending or {}).get("reward") is None]
+        again += await _to_be_calculated(session, GroupRow.task_id.in_(some), may_change)
     return await _score_again(session, again)
 
 
@@ -277,7 +311,7 @@ async def _take_back(session: AsyncSession, target: FeedbackTargetRow) -> None:
     query = select(FeedbackTargetRow).where(
         FeedbackTargetRow.call_pk == target.call_pk,
         FeedbackTargetRow.id != target.id,
-        FeedbackTargetRow.state != FeedbackState.LATE,
+        has_effect(),
     )
     newest = await session.scalar(query.order_by(FeedbackTargetRow.id.desc()).limit(1))
     if newest is not None:
@@ -294,6 +328,12 @@ def rewards_may_change(group: GroupRow) -> bool:
 def _runs(*of_groups: ColumnElement[bool]) -> Select[int]:
     """Select the runs of groups."""
     return select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id).where(*of_groups)
+
+
+async def _to_be_calculated(session: AsyncSession, *of_groups: ColumnElement[bool]) -> list[int]:
+    """The runs of groups, but for those that their agents gave a reward: it is not for a calculator to replace."""
+    found = await session.execute(_runs(*of_groups).add_columns(RunRow.ending))
+    return [pk for pk, ending in found if (ending or {}).get("reward") is None]
 
 
 async def _score_again(session: AsyncSession, pks: Sequence[int]) -> bool:

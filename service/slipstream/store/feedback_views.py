@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
-from slipstream.store.states import FeedbackState
+from slipstream.store.feedback import has_effect
 from slipstream.store.tables.capture import CallRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunRow
@@ -107,11 +107,10 @@ async def about_calls(session: AsyncSession, call_pks: Collection[int]) -> dict[
 async def _about(
     session: AsyncSession, named: InstrumentedAttribute[int | None], pks: Collection[int]
 ) -> dict[int, tuple[Feedback, ...]]:
-    # what has an answer was matched, superseded or late. By the first two, SQLite would go through all that ever was
     query = (
         select(named, FeedbackRow)
         .join(FeedbackTargetRow, FeedbackTargetRow.feedback_id == FeedbackRow.id)
-        .where(named.in_(pks), FeedbackTargetRow.state != FeedbackState.LATE)
+        .where(named.in_(pks), has_effect())
         .order_by(FeedbackTargetRow.id)
     )
     about: dict[int, dict[str, Feedback]] = {}  # by the post, for one may name each answer of a replay

@@ -136,7 +136,9 @@ async def due_runs(session: AsyncSession, owner: int, pks: Collection[int]) -> l
     rows = (await session.execute(query)).all()
     read_models = await tasks(session, {task_id for _, task_id, _, _ in rows})
     about_runs = await feedback_views.about_runs(session, {run.id for run, *_ in rows})
-    about_calls = await feedback_views.about_calls(session, {call for _, _, call, _ in rows if call is not None})
+    last_calls = await _last_calls(session, {task_id for _, task_id, call, _ in rows if call is None})
+    compared = {run.id: last_calls.get(task_id) if call is None else call for run, task_id, call, _ in rows}
+    about_calls = await feedback_views.about_calls(session, {pk for pk in compared.values() if pk is not None})
     made_by_agents = await replayed(session, {run.id for run, _, call, _ in rows if call is None})
 
     def made(run: RunRow, task_id: str, position: int | None) -> tuple[PolicyCall, ...]:
@@ -160,11 +162,17 @@ async def due_runs(session: AsyncSession, owner: int, pks: Collection[int]) -> l
             production=None if replay else task.calls[position],
             kind="agent_replay" if replay else "shadow_call",
             feedback=about_runs.get(run.id, ()),
-            production_feedback=() if replay else about_calls.get(call, ()),
+            production_feedback=about_calls.get(compared[run.id], ()),
             blocked=tuple(one["tool"] for one in ending.get("side_effects", ()) if one["outcome"] == "blocked"),
         )
         due.append(DueRun(run.id, owner, run.revision, picture))
     return due
+
+
+async def _last_calls(session: AsyncSession, task_ids: Collection[str]) -> dict[str, int]:
+    """The last call of each task that was captured: what agents that replay it are compared with."""
+    query = select(CallRow.task_id, CallRow.id).where(CallRow.task_id.in_(task_ids)).order_by(CallRow.position)
+    return {row.task_id: row.id for row in await session.execute(query)}
 
 
 async def replayed(session: AsyncSession, pks: Collection[int]) -> dict[int, list[tuple[RunCallRow, StoredRequest]]]:

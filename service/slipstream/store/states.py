@@ -97,6 +97,8 @@ class FeedbackState(StrEnum):
     """The answer was delivered before, or a retry had replaced it with another one."""
     UNKNOWN = "unknown"
     """Nothing of that name came."""
+    IGNORED = "ignored"
+    """Its key has the weight 0: it is kept, and no reward is made of it."""
 
 
 class MarkState(StrEnum):
@@ -229,11 +231,14 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
         CommitState.LOST: frozenset(),
     },
     FeedbackState: {
-        FeedbackState.WAITING: frozenset({FeedbackState.MATCHED, FeedbackState.LATE, FeedbackState.UNKNOWN}),
+        FeedbackState.WAITING: frozenset(
+            {FeedbackState.MATCHED, FeedbackState.LATE, FeedbackState.UNKNOWN, FeedbackState.IGNORED}
+        ),
         FeedbackState.MATCHED: frozenset({FeedbackState.SUPERSEDED}),
         FeedbackState.SUPERSEDED: frozenset({FeedbackState.MATCHED}),
         FeedbackState.LATE: frozenset(),
         FeedbackState.UNKNOWN: frozenset(),
+        FeedbackState.IGNORED: frozenset(),
     },
     MarkState: {
         MarkState.WAITING: frozenset({MarkState.APPLIED, MarkState.EXPIRED}),
@@ -309,6 +314,8 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
 UNDELIVERED_GROUPS = (GroupState.RUNNING, GroupState.READY)
 GROUPS_UNDER_WAY = (*UNDELIVERED_GROUPS, GroupState.COMMITTING)
 RUNS_UNDER_WAY = (RunState.PENDING, RunState.RUNNING, RunState.OPEN, RunState.ANSWERED)
+FEEDBACK_WITHOUT_EFFECT = (FeedbackState.LATE, FeedbackState.IGNORED)
+"""States in which feedback may name an answer, and no reward is made of it."""
 UNFINISHED_COMMITS = (CommitState.SENDING, CommitState.ASKED)
 VERSIONS_IN_USE = (VersionState.CANDIDATE, VersionState.LIVE)
 LOST_COMMITS = (CommitState.LOST, CommitState.FAILED)

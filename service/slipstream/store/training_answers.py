@@ -18,9 +18,10 @@ from sqlalchemy.orm import aliased
 from slipstream.serving.page import PRODUCTION
 from slipstream.store import feedback_views, segments, shadow_requests
 from slipstream.store.bodies import unpack
+from slipstream.store.feedback import has_effect
 from slipstream.store.read_models import policy_call, production_call, replayed
 from slipstream.store.segments import StoredRequest
-from slipstream.store.states import FeedbackState, RunState
+from slipstream.store.states import RunState
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
@@ -131,8 +132,7 @@ async def judged_answers(
     Args:
         tenants: whose; empty for all.
     """
-    about = FeedbackTargetRow.call_pk == CallRow.id, FeedbackTargetRow.state != FeedbackState.LATE
-    judged = exists().where(*about)  # what is late is about an answer whose place this one took
+    judged = exists().where(FeedbackTargetRow.call_pk == CallRow.id, has_effect())
     query = _calls(tenants).where(CallRow.id > after, judged, _of_production())
     return await _answers(session, query.order_by(CallRow.id).limit(limit))
 

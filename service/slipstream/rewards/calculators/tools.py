@@ -97,7 +97,10 @@ def _redundant(calls: Sequence[ToolCall], expected: Sequence[ToolCall], run: Run
 
 @calculator("timing")
 class Timing(PlainCalculator):
-    """1 where a tool was called exactly when one was expected, otherwise 0; for a replay the share of such steps."""
+    """1 where a tool was called exactly when one was expected, otherwise 0; for a replay the share of such steps.
+
+    A replay of a task that production never answered has no steps to stand beside: it counts as one.
+    """
 
     bounds: ClassVar[Bounds | None] = UNIT
     interprets: ClassVar[bool] = True
@@ -106,7 +109,7 @@ class Timing(PlainCalculator):
 
     def calculate(self, run: Run) -> float:
         expected = expected_tool_calls(run, self.key)
-        if run.production:
+        if run.production or not run.task.calls:
             return float(bool(run.tool_calls) == bool(expected))
         theirs = [bool(message_tool_calls(call.message)) for call in production_calls(run)]
         ours = [bool(call.tool_calls) for call in run.calls]

@@ -39,7 +39,8 @@ class FeedbackTargetRow(Base):
 
     waiting ─▶ matched ─▶ superseded     a newer feedback on the same answer counts
        │          └─────▶ late           (straight away) the run was delivered, or a retry replaced the answer, before
-       └──▶ unknown                      nothing of that name appeared in time
+       ├──▶ unknown                      nothing of that name appeared in time
+       └──▶ ignored                      its key has the weight 0
     """
 
     __tablename__ = "feedback_targets"

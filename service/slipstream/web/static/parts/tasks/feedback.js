@@ -11,6 +11,8 @@ const MEANING = {
   lane: "on a version's answer to a user: kept with it, and no run's reward",
 };
 
+const meaning = (each) => each.state === "ignored" ? "kept, and without effect: its key has the weight 0" : MEANING[each.matched_to];
+
 export function Feedback({ task }) {
   if (!task.feedback || task.feedback.length === 0) return null;
   return html`<section class="panel"><h2>Feedback</h2><div class="scroll"><table>
@@ -21,6 +23,6 @@ export function Feedback({ task }) {
       <td class="wrap">${each.thumbs && html`<${Badge}>thumbs ${each.thumbs}<//> `}${each.rating !== null && each.rating !== undefined && html`<${Badge}>rating ${each.rating}<//> `}
         ${each.comment && html`<${Text}>${each.comment}<//>`}</td>
       <td>${each.source && plain(each.source)}</td>
-      <td title=${MEANING[each.matched_to]}>${words(each.state)}${each.matched_to && html` <span class="muted">${MEANING[each.matched_to]}</span>`}</td>
+      <td title=${meaning(each)}>${words(each.state)}${each.matched_to && html` <span class="muted">${meaning(each)}</span>`}</td>
     </tr>`)}</tbody></table></div></section>`;
 }
