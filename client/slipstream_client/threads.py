@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import MethodType
 from typing import Any, TypeVar
 
 from slipstream_client import queues
@@ -57,6 +58,7 @@ def instrumented() -> Iterator[None]:
 
 def _patched() -> Iterator[Patch]:
     yield Patch(threading.Thread, "start", _start)
+    yield Patch(threading.Timer, "start", _start)  # its own where OpenTelemetry has wrapped it, which passes ours by
     yield Patch(Future, "add_done_callback", _add_done_callback)
     yield Patch(ThreadPoolExecutor, "submit", _submit)
     with suppress(ImportError):  # where Python has no processes
@@ -81,7 +83,7 @@ def _start(start: Callable[..., None]) -> Callable[..., None]:
                 return start(self)
         run = self.run
 
-        def run_with_scope() -> None:
+        def run_with_scope(_: threading.Thread) -> None:
             try:
                 if scope.context().replay is None:
                     _run(scope, run)
@@ -91,7 +93,8 @@ def _start(start: Callable[..., None]) -> Callable[..., None]:
             finally:
                 self.__dict__.pop("run", None)  # it refers to the thread, which would not be freed
 
-        self.run = run_with_scope  # type: ignore[method-assign]
+        # a method, as the one that it replaces: Sentry calls the function of it, with the thread
+        self.run = MethodType(run_with_scope, self)  # type: ignore[method-assign]
         return start(self)
 
     return start_with_scope

@@ -136,7 +136,8 @@ def test_a_callback_of_a_job_carries_the_context_of_whoever_added_it(pool: Threa
 
 def test_jobs_keep_their_arguments_results_and_errors(pool: ThreadPoolExecutor) -> None:
     with slipstream.mark("a"):
-        assert pool.submit(dict, {"x": 1}, function=2, self=3).result() == {"x": 1, "function": 2, "self": 3}
+        named = {"function": 2, "self": 3, "instance": 4}
+        assert pool.submit(dict, {"x": 1}, **named).result() == {"x": 1, **named}
         with pytest.raises(ZeroDivisionError):
             pool.submit(lambda: 1 / 0).result()
 
