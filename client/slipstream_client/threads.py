@@ -7,18 +7,22 @@ own classes by which they do, until `uninstrument_threads`; outside of blocks th
 
 from __future__ import annotations
 
+import logging
 import multiprocessing.pool
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import MethodType
 from typing import Any, TypeVar
 
 from slipstream_client import queues
 from slipstream_client.context import NOTHING, Context, Replay, Scope, carried, current, entered, handle
 from slipstream_client.patching import Patch, Patches
+
+logger = logging.getLogger("slipstream_client")
 
 T = TypeVar("T")
 
@@ -67,6 +71,7 @@ def _patched() -> Iterator[Patch]:
         yield Patch(ProcessPoolExecutor, "submit", _submit_to_process)
     for name in ("apply_async", "_map_async", "imap", "imap_unordered"):
         yield Patch(multiprocessing.pool.Pool, name, _submit_to_thread_pool)
+    yield Patch(multiprocessing.pool.ApplyResult, "__init__", _expect_result)
     yield from queues.patched()
 
 
@@ -143,6 +148,32 @@ def _submit_to_thread_pool(submit: Callable[..., Any]) -> Callable[..., Any]:
         return submit(self, lambda *given, **named: _run(scope, func, *given, **named), *args, **kwargs)
 
     return submit_with_scope
+
+
+def _expect_result(init: Callable[..., None]) -> Callable[..., None]:
+    """Wrap the making of a result that callbacks wait for, of any pool of `multiprocessing`.
+
+    The thread that calls them belongs to all who use the pool.
+    """
+
+    def init_with_scope(self: Any, pool: Any, callback: Any, error_callback: Any) -> None:
+        scope = handle()
+        if scope is not None:
+            callback = callback and partial(_call_back, scope, callback)
+            error_callback = error_callback and partial(_call_back, scope, error_callback)
+        init(self, pool, callback, error_callback)
+
+    return init_with_scope
+
+
+def _call_back(scope: Scope, callback: Callable[[Any], object], result: Any) -> None:
+    try:
+        _run(scope, callback, result)
+    except Exception:
+        if scope.context().replay is None:
+            raise
+        # it would end the thread, and production's jobs would have no results: a callback that is blocked raises
+        logger.exception("a callback of a pool's job raised in a replay")
 
 
 def _sendable(context: Context) -> Context:
