@@ -16,7 +16,7 @@ Wrapping = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Patch:
-    """A method that is replaced while it is wanted.
+    """A method that is replaced while it is wanted, if the class has one of its own then.
 
     Where another program has wrapped the method on top of ours, its wrapper stays: ours then does nothing but call the
     original until it is wanted again.
@@ -34,19 +34,28 @@ class Patch:
         self._wanted = True
         if self._ours is not None:  # below another program's, as `remove` left it
             return
-        original = self._owner.__dict__[self._name]
-        wrapper = self._wrapping(original)
+        original = self._owner.__dict__.get(self._name)
+        if original is None:  # inherited
+            return
+
+        def bound(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
+            # as Python does it: another program's wrapper (wrapt's) learns of the instance by this alone
+            return original.__get__(instance, type(instance))(*args, **kwargs)
+
+        wrapper = self._wrapping(bound)
 
         @functools.wraps(original)
         def method(*args: Any, **kwargs: Any) -> Any:
-            return wrapper(*args, **kwargs) if self._wanted else original(*args, **kwargs)
+            return wrapper(*args, **kwargs) if self._wanted else bound(*args, **kwargs)
 
         self._original, self._ours = original, method
         setattr(self._owner, self._name, method)
 
     def remove(self) -> None:
         self._wanted = False
-        if self._owner.__dict__[self._name] is self._ours:
+        if self._ours is None:
+            return
+        if self._owner.__dict__.get(self._name) is self._ours:
             setattr(self._owner, self._name, self._original)
             self._original = self._ours = None
         else:

@@ -7,17 +7,22 @@ own classes by which they do, until `uninstrument_threads`; outside of blocks th
 
 from __future__ import annotations
 
+import logging
 import multiprocessing.pool
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
+from types import MethodType
 from typing import Any, TypeVar
 
 from slipstream_client import queues
 from slipstream_client.context import NOTHING, Context, Replay, Scope, carried, current, entered, handle
 from slipstream_client.patching import Patch, Patches
+
+logger = logging.getLogger("slipstream_client")
 
 T = TypeVar("T")
 
@@ -57,6 +62,7 @@ def instrumented() -> Iterator[None]:
 
 def _patched() -> Iterator[Patch]:
     yield Patch(threading.Thread, "start", _start)
+    yield Patch(threading.Timer, "start", _start)  # its own where OpenTelemetry has wrapped it, which passes ours by
     yield Patch(Future, "add_done_callback", _add_done_callback)
     yield Patch(ThreadPoolExecutor, "submit", _submit)
     with suppress(ImportError):  # where Python has no processes
@@ -65,6 +71,7 @@ def _patched() -> Iterator[Patch]:
         yield Patch(ProcessPoolExecutor, "submit", _submit_to_process)
     for name in ("apply_async", "_map_async", "imap", "imap_unordered"):
         yield Patch(multiprocessing.pool.Pool, name, _submit_to_thread_pool)
+    yield Patch(multiprocessing.pool.ApplyResult, "__init__", _expect_result)
     yield from queues.patched()
 
 
@@ -81,7 +88,7 @@ def _start(start: Callable[..., None]) -> Callable[..., None]:
                 return start(self)
         run = self.run
 
-        def run_with_scope() -> None:
+        def run_with_scope(_: threading.Thread) -> None:
             try:
                 if scope.context().replay is None:
                     _run(scope, run)
@@ -91,7 +98,8 @@ def _start(start: Callable[..., None]) -> Callable[..., None]:
             finally:
                 self.__dict__.pop("run", None)  # it refers to the thread, which would not be freed
 
-        self.run = run_with_scope  # type: ignore[method-assign]
+        # a method, as the one that it replaces: Sentry calls the function of it, with the thread
+        self.run = MethodType(run_with_scope, self)  # type: ignore[method-assign]
         return start(self)
 
     return start_with_scope
@@ -140,6 +148,32 @@ def _submit_to_thread_pool(submit: Callable[..., Any]) -> Callable[..., Any]:
         return submit(self, lambda *given, **named: _run(scope, func, *given, **named), *args, **kwargs)
 
     return submit_with_scope
+
+
+def _expect_result(init: Callable[..., None]) -> Callable[..., None]:
+    """Wrap the making of a result that callbacks wait for, of any pool of `multiprocessing`.
+
+    The thread that calls them belongs to all who use the pool.
+    """
+
+    def init_with_scope(self: Any, pool: Any, callback: Any, error_callback: Any) -> None:
+        scope = handle()
+        if scope is not None:
+            callback = callback and partial(_call_back, scope, callback)
+            error_callback = error_callback and partial(_call_back, scope, error_callback)
+        init(self, pool, callback, error_callback)
+
+    return init_with_scope
+
+
+def _call_back(scope: Scope, callback: Callable[[Any], object], result: Any) -> None:
+    try:
+        _run(scope, callback, result)
+    except Exception:
+        if scope.context().replay is None:
+            raise
+        # it would end the thread, and production's jobs would have no results: a callback that is blocked raises
+        logger.exception("a callback of a pool's job raised in a replay")
 
 
 def _sendable(context: Context) -> Context:

@@ -63,3 +63,29 @@ def instrumented() -> Iterator[None]:
     slipstream.instrument_threads()
     yield
     slipstream.uninstrument_threads()
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The tasks that would run again, of runners whose sidecar is away."""
+    tasks: list[Any] = []
+
+    class Taking:
+        agents_loop = None
+
+        def __init__(self, *args: object) -> None: ...
+
+        def offer(self, task: Any) -> None:
+            tasks.append(task)
+
+        def stop(self, timeout: float, within: float | None) -> None: ...
+
+    monkeypatch.setattr("slipstream_client.training.runner.Replays", Taking)
+    return tasks
+
+
+@pytest.fixture
+def runner(ran: list[Any]) -> Iterator[slipstream.TrainingRunner]:
+    runner = slipstream.TrainingRunner(slipstream.SamplingRate(1))
+    with runner:
+        yield runner

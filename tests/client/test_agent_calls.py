@@ -21,32 +21,6 @@ from slipstream_client.training import choosing
 ALWAYS = slipstream.SamplingRate(1)
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The tasks that would run again, of runners whose sidecar is away."""
-    tasks: list[Any] = []
-
-    class Taking:
-        agents_loop = None
-
-        def __init__(self, *args: object) -> None: ...
-
-        def offer(self, task: Any) -> None:
-            tasks.append(task)
-
-        def stop(self, timeout: float, within: float | None) -> None: ...
-
-    monkeypatch.setattr("slipstream_client.training.runner.Replays", Taking)
-    return tasks
-
-
-@pytest.fixture
-def runner(ran: list[Any]) -> Iterator[slipstream.TrainingRunner]:
-    runner = slipstream.TrainingRunner(ALWAYS)
-    with runner:
-        yield runner
-
-
 def test_an_agent_keeps_its_name_signature_result_and_error(runner: slipstream.TrainingRunner, ran: list[Any]) -> None:
     @runner.agent
     def agent(question: str, *, polite: bool = True) -> str:

@@ -8,10 +8,12 @@ import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import anthropic
 import httpx
+import httpx2
 import openai
 import pytest
 from loops import RunLoop
@@ -145,12 +147,81 @@ class Elements:
         raise AssertionError("no code of the object's own runs")
 
 
+class Lazy:
+    """As Django's `SimpleLazyObject`, and werkzeug's `LocalProxy`: what looks at it evaluates it."""
+
+    __slots__ = ()
+
+    def _evaluate(self) -> Any:
+        raise RuntimeError("You cannot call this from an async context")
+
+    __class__ = property(_evaluate)  # type: ignore[assignment]
+    __dict__ = property(_evaluate)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("holding", [lambda lazy: lazy, lambda lazy: {"answer": "42", "user": lazy}, Holding])
+def test_a_lazy_object_that_an_agent_returns_is_not_evaluated_to_look_for_streams(
+    runner: slipstream.TrainingRunner, ran: list[Any], holding: Callable[[Any], Any]
+) -> None:
+    result = holding(Lazy())
+    assert runner.agent(lambda question: result)("hello") is result
+    assert len(ran) == 1
+
+
+def test_a_result_that_cannot_be_looked_at_is_the_callers_all_the_same(
+    runner: slipstream.TrainingRunner, ran: list[Any]
+) -> None:
+    class Proxy(type):
+        def __dir__(cls) -> Any:
+            raise RuntimeError("no names")
+
+    class Result(metaclass=Proxy):
+        is_complete = False
+
+    result = Result()
+    assert runner.agent(lambda question: result)("hello") is result
+    assert (ran, runner.stats.dropped) == ([], {"internal": 1})
+
+
+SAID: Any = [{"role": "user", "content": "hello"}]
+
+
+def answering(library: Any) -> openai.OpenAI:
+    """A client, over httpx or httpx2, whose calls are answered with a stream."""
+    chunk = '{"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}'
+    body = f"data: {chunk}\n\ndata: [DONE]\n\n".encode()
+
+    def answer(_: Any) -> Any:
+        return library.Response(200, headers={"content-type": "text/event-stream"}, content=iter([body]))
+
+    client: Any = library.Client(transport=library.MockTransport(answer))
+    return openai.OpenAI(api_key="-", base_url="http://127.0.0.1:9/v1", http_client=client)
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
+def test_the_sdks_streams_have_not_ended_until_they_are_read(library: ModuleType) -> None:
+    chats = answering(library).chat.completions
+    stream = chats.create(model="m", messages=SAID, stream=True)
+    raw = chats.with_raw_response.create(model="m", messages=SAID, stream=True)
+    holders = ([stream], (stream, "metadata"), {"answer": stream}, Holding(stream), raw, [raw])
+    assert [each for each in holders if not has_yet_to_run(each)] == []
+    assert len(list(stream)) == 1
+    assert len(list(raw.parse())) == 1
+    assert [each for each in holders if has_yet_to_run(each)] == []
+
+
 def test_what_is_still_to_be_read_has_not_ended() -> None:
     client = openai.OpenAI(api_key="-", base_url="http://127.0.0.1:9/v1")
-    said: Any = [{"role": "user", "content": "hello"}]
+    asynchronous = openai.AsyncOpenAI(api_key="-", base_url="http://127.0.0.1:9/v1")
+    claude = anthropic.Anthropic(api_key="-").messages
+    awaited_later = asynchronous.chat.completions.with_streaming_response.create(model="m", messages=SAID)
+    awaited_later._api_request.close()  # type: ignore[attr-defined]
     streams = (
-        client.chat.completions.stream(model="m", messages=said),
-        anthropic.Anthropic(api_key="-").messages.stream(model="m", max_tokens=1, messages=said),
+        client.chat.completions.with_streaming_response.create(model="m", messages=SAID),
+        awaited_later,
+        claude.with_streaming_response.create(model="m", max_tokens=1, messages=SAID),
+        client.chat.completions.stream(model="m", messages=SAID),
+        claude.stream(model="m", max_tokens=1, messages=SAID),
         asynccontextmanager(Streaming.stream_events)(Streaming()),
         StreamingResponse(_pieces()),
         Streaming(),

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing.pool import Pool, ThreadPool
+from multiprocessing.pool import ApplyResult, Pool, ThreadPool
 from typing import Any, TypeVar
 
 import pytest
@@ -508,6 +508,7 @@ PATCHED: list[tuple[type, str]] = [
     (Pool, "_map_async"),
     (Pool, "imap"),
     (Pool, "imap_unordered"),
+    (ApplyResult, "__init__"),
     (queue.Queue, "put"),
     (queue.Queue, "get"),
     (asyncio.Queue, "put_nowait"),

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from multiprocessing.pool import Pool, ThreadPool
 from typing import Any
 
 import pytest
@@ -134,9 +135,67 @@ def test_a_callback_of_a_job_carries_the_context_of_whoever_added_it(pool: Threa
     assert seen == [(True, ()), (True, ("a",))]
 
 
+def fail(*_: object) -> None:
+    raise ValueError("no")
+
+
+@pytest.fixture(params=["threads", "processes"])
+def shared_pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    """A pool of the program's, which production uses too."""
+    with ThreadPool(1) if request.param == "threads" else multiprocessing.get_context("fork").Pool(1) as pool:
+        yield pool
+
+
+SUBMITS: list[Callable[..., Any]] = [
+    lambda pool, job, **callbacks: pool.apply_async(job, ("x",), **callbacks),
+    lambda pool, job, **callbacks: pool.map_async(job, ["x"], **callbacks),
+    lambda pool, job, **callbacks: pool.starmap_async(job, [("x",)], **callbacks),
+]
+
+
+@pytest.mark.parametrize("submit", SUBMITS, ids=["apply", "map", "starmap"])
+@pytest.mark.parametrize(("job", "callback"), [(len, "callback"), (fail, "error_callback")])
+def test_a_callback_of_a_pools_job_belongs_to_the_replay_that_submitted_it(
+    shared_pool: Pool, submit: Callable[..., Any], job: Callable[..., Any], callback: str
+) -> None:
+    mailed, called = [], threading.Event()
+
+    @slipstream.tool(side_effects=True)
+    def mail(result: object) -> None:
+        mailed.append(result)
+
+    def called_back(result: object) -> None:
+        mail(result)
+        called.set()
+
+    with slipstream.replay("order-17", 0) as run:
+        submit(shared_pool, job, **{callback: called_back})
+        assert called.wait(10)
+    assert mailed == []
+    assert [effect.tool for effect in run.side_effects] == ["mail"]
+    called.clear()
+    submit(shared_pool, job, **{callback: called_back})  # production's
+    assert called.wait(10)
+    assert len(mailed) == 1
+
+
+def test_a_callback_that_is_blocked_leaves_the_pool_to_production(
+    shared_pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    @slipstream.tool(side_effects=True, blocked="raise")
+    def mail(result: object) -> None:
+        raise AssertionError("blocked")
+
+    with slipstream.replay("order-17", 0):
+        shared_pool.apply_async(len, ("x",), callback=mail)
+    assert shared_pool.apply_async(len, ("xy",)).get(10) == 2
+    assert "SideEffectBlocked" in caplog.text
+
+
 def test_jobs_keep_their_arguments_results_and_errors(pool: ThreadPoolExecutor) -> None:
     with slipstream.mark("a"):
-        assert pool.submit(dict, {"x": 1}, function=2, self=3).result() == {"x": 1, "function": 2, "self": 3}
+        named = {"function": 2, "self": 3, "instance": 4}
+        assert pool.submit(dict, {"x": 1}, **named).result() == {"x": 1, **named}
         with pytest.raises(ZeroDivisionError):
             pool.submit(lambda: 1 / 0).result()
 

@@ -98,6 +98,52 @@ async def test_the_runtime_runs_calls_again_and_commits_after_each_interval(run_
     assert len(delivered) == 4
 
 
+async def test_an_async_agent_runs_again_on_the_loop_of_its_program(run_loop: RunLoop) -> None:
+    loops = set()
+    async with run_loop(**NOT_SHADOWED) as loop:
+        slipstream.configure(loop.url, timeout=30)
+        async with slipstream.async_openai() as client:
+
+            async def agent(question: str) -> str:
+                loops.add(asyncio.get_running_loop())
+                asked: list[Any] = [{"role": "user", "content": question}]
+                answer = await client.chat.completions.create(model="prod", messages=asked)
+                return str(answer.choices[0].message.content)
+
+            config = {"train_interval": 2, "repeat_time": 2}
+            async with RLRuntime(agent, config, reward=lambda run: float("policy" in run.output)) as runtime:
+                answers = [await runtime.agent(f"question {number}") for number in range(2)]
+        delivered = loop.explorer.trained
+
+    assert not any("policy" in answer for answer in answers)
+    assert (runtime.trainer.steps, len(delivered)) == (1, 4)
+    assert loops == {asyncio.get_running_loop()}
+
+
+async def test_an_async_agent_is_not_started_beside_its_loop() -> None:
+    async def agent(question: str) -> str:
+        return question
+
+    runtime = RLRuntime(agent)
+    with pytest.raises(RuntimeError, match="async with runtime"):
+        runtime.start()
+    assert await runtime.agent("hello") == "hello"
+    runtime.stop()
+    await asyncio.to_thread(runtime.start)  # where no loop runs, as in a program that calls asyncio.run later
+    await asyncio.to_thread(runtime.stop)
+
+
+async def test_a_runtime_that_cannot_be_stopped_on_its_loop_ends_with_its_block() -> None:
+    async def agent(question: str) -> str:
+        return question
+
+    async with RLRuntime(agent) as runtime:
+        with pytest.raises(RuntimeError, match="leave `async with`"):
+            runtime.stop()
+    async with runtime:  # it has stopped, and starts again
+        pass
+
+
 def test_the_framework_is_files_of_a_job() -> None:
     ppo = TrinityRFT("ppo", {"base_model": "models/qwen", "lora_rank": 8}, {"learning_rate": 1e-5, "batch_size": 16})
     overlay = ppo.job().overlay

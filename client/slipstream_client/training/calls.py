@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from slipstream_client.context import Context, Scope, carried, handle, inside
 from slipstream_client.side_effects.recording import Recording
-from slipstream_client.training.streams import has_yet_to_run
 
 if TYPE_CHECKING:
     from slipstream_client.training.choosing import Chosen
@@ -66,8 +65,6 @@ class Call:
             return
         if self.never:
             chosen.failed("never")
-        elif has_yet_to_run(output):
-            chosen.failed("not_ended")
         else:
             chosen.returned(self, output)
 

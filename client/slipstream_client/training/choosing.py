@@ -13,6 +13,7 @@ from slipstream_client.side_effects.recording import Recording
 from slipstream_client.training.calls import Call
 from slipstream_client.training.replays import Replays
 from slipstream_client.training.selection import Candidate, Selection
+from slipstream_client.training.streams import has_yet_to_run
 from slipstream_client.training.tally import Tally
 from slipstream_client.training.tasks import Arguments, Inputs, Task
 
@@ -69,7 +70,9 @@ class Chosen:
     def returned(self, call: Call, output: Any) -> None:
         """Production has answered. Raises nothing."""
         try:
-            if self._is_chosen(call):
+            if has_yet_to_run(output):
+                self.failed("not_ended")
+            elif self._is_chosen(call):
                 self._offer(call, output)
         except Exception as error:  # noqa: BLE001 - the user's call goes on
             self.tally.dropped("internal", "%r", error, error=error)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import threading
 from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -23,6 +25,8 @@ _NEVER = 10.0**9
 
 class RLRuntime:
     """Runs an agent for its users, and trains by their calls: each is run again on the policy model in the background.
+
+    `async with RLRuntime(...) as runtime` in async programs, or `start` and `stop`.
 
     Args:
         agent: a function, plain or async.
@@ -82,27 +86,50 @@ class RLRuntime:
             return answer
 
         self.agent = counted_async if inspect.iscoroutinefunction(agent) else counted
+        self._is_async = inspect.iscoroutinefunction(agent) or inspect.isasyncgenfunction(agent)
 
     def start(self) -> None:
-        """Begin to run calls again, to train and to update, in the background."""
+        """Begin to run calls again, to train and to update, in the background.
+
+        Raises:
+            RuntimeError: the agent is async, and an event loop runs here. It would run again on another loop, and what
+                belongs to this one (connection pools, locks) would break for users too.
+        """
+        if self._is_async and _in_event_loop():
+            raise RuntimeError("an async agent runs again on the event loop of its program: `async with runtime`")
         self._runner.start()
-        self._ended = False
-        self._thread = threading.Thread(target=self._work, name="rl-runtime", daemon=True)
-        self._thread.start()
+        self._begin()
 
     def stop(self, timeout: float = 30.0) -> None:
         """Select no more calls, wait for the runs there are, and deliver them. Does nothing if it is not started.
 
         Args:
             timeout: seconds.
+
+        Raises:
+            RuntimeError: called from the event loop that the runs need; leave the block of `async with` instead.
         """
-        if self._thread is None:
-            return
-        self._ended = True
-        self._wake.set()
-        self._thread.join(timeout)
-        self._thread = None
+        if self._thread is not None:
+            self._ended = True
+            self._wake.set()
+            self._thread.join(timeout)
+            self._thread = None
         self._runner.stop(timeout)
+
+    async def __aenter__(self) -> RLRuntime:
+        await self._runner.__aenter__()
+        self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def _begin(self) -> None:
+        self._ended = False
+        self._thread = threading.Thread(target=self._work, name="rl-runtime", daemon=True)
+        self._thread.start()
 
     def _called(self) -> None:
         if self._ended:
@@ -133,3 +160,11 @@ class RLRuntime:
             return
         if self.trainer.should_update():
             self.trainer.update_agent_model()
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
