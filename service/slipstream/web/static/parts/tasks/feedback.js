@@ -9,9 +9,8 @@ const MEANING = {
   policy: "on the policy's answer: it is its reward",
   production: "on production's answer: kept with it, and no run's reward",
   lane: "on a version's answer to a user: kept with it, and no run's reward",
+  ignored: "kept, and without effect: its key has the weight 0",
 };
-
-const meaning = (each) => each.state === "ignored" ? "kept, and without effect: its key has the weight 0" : MEANING[each.matched_to];
 
 export function Feedback({ task }) {
   if (!task.feedback || task.feedback.length === 0) return null;
@@ -23,6 +22,6 @@ export function Feedback({ task }) {
       <td class="wrap">${each.thumbs && html`<${Badge}>thumbs ${each.thumbs}<//> `}${each.rating !== null && each.rating !== undefined && html`<${Badge}>rating ${each.rating}<//> `}
         ${each.comment && html`<${Text}>${each.comment}<//>`}</td>
       <td>${each.source && plain(each.source)}</td>
-      <td title=${meaning(each)}>${words(each.state)}${each.matched_to && html` <span class="muted">${meaning(each)}</span>`}</td>
+      <td>${words(each.state)}${each.matched_to && html` <span class="muted">${MEANING[each.state] || MEANING[each.matched_to]}</span>`}</td>
     </tr>`)}</tbody></table></div></section>`;
 }
