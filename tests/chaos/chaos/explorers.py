@@ -188,7 +188,7 @@ async def _trinity(folder: Path) -> AsyncIterator[_Trinity]:
     from real_trinity import Installation, RealTrinity
     from scripted_engine import ScriptedEngine
 
-    installation = await asyncio.to_thread(Installation)
+    installation = await asyncio.to_thread(Installation, folder)
     try:
         async with serving(ScriptedEngine().app()) as engine:
             # 2 s: a chat of a stopped engine is a 504 by then
