@@ -61,8 +61,9 @@ def instrumented() -> Iterator[None]:
 
 
 def _patched() -> Iterator[Patch]:
-    yield Patch(threading.Thread, "start", _start)
-    yield Patch(threading.Timer, "start", _start)  # its own where OpenTelemetry has wrapped it, which passes ours by
+    # a Timer has a method of its own where OpenTelemetry has wrapped it, which passes ours by; gevent's classes inherit
+    for owner in dict.fromkeys((*threading.Timer.__mro__, *threading.Thread.__mro__)):
+        yield Patch(owner, "start", _start)
     yield Patch(Future, "add_done_callback", _add_done_callback)
     yield Patch(ThreadPoolExecutor, "submit", _submit)
     with suppress(ImportError):  # where Python has no processes
