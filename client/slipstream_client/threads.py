@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 
 from slipstream_client import queues
 from slipstream_client.context import NOTHING, Context, Replay, Scope, carried, current, entered, handle
-from slipstream_client.patching import Patch, Patches
+from slipstream_client.greenlets import Greenlets
+from slipstream_client.patching import Installable, Patch, Patches
 
 logger = logging.getLogger("slipstream_client")
 
@@ -60,7 +61,7 @@ def instrumented() -> Iterator[None]:
         _patches.release()
 
 
-def _patched() -> Iterator[Patch]:
+def _patched() -> Iterator[Installable]:
     # a Timer has a method of its own where OpenTelemetry has wrapped it, which passes ours by; gevent's classes inherit
     for owner in dict.fromkeys((*threading.Timer.__mro__, *threading.Thread.__mro__)):
         yield Patch(owner, "start", _start)
@@ -74,6 +75,7 @@ def _patched() -> Iterator[Patch]:
         yield Patch(multiprocessing.pool.Pool, name, _submit_to_thread_pool)
     yield Patch(multiprocessing.pool.ApplyResult, "__init__", _expect_result)
     yield from queues.patched()
+    yield Greenlets(_submit)
 
 
 _patches = Patches(_patched)
