@@ -27,8 +27,13 @@ logger = logging.getLogger("slipstream_client")
 
 T = TypeVar("T")
 
-_POOLS = {"concurrent.futures.thread", "multiprocessing.pool"}
-"""Modules whose threads serve everybody's jobs."""
+_POOLS = {
+    "concurrent.futures.thread",
+    "multiprocessing.pool",
+    "anyio._backends._asyncio",
+    "trio._core._thread_cache",
+}
+"""Modules whose threads serve everybody's jobs. anyio and trio run each in a copy of its caller's context."""
 
 
 def instrument_threads() -> None:
@@ -86,7 +91,7 @@ def _start(start: Callable[..., None]) -> Callable[..., None]:
         scope = handle()
         if scope is None:
             return start(self)
-        if getattr(getattr(self, "_target", None), "__module__", None) in _POOLS:
+        if {type(self).__module__, getattr(getattr(self, "_target", None), "__module__", None)} & _POOLS:
             with carried(None):
                 return start(self)
         run = self.run
