@@ -7,12 +7,20 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 logger = logging.getLogger("slipstream_client")
 
 Wrapping = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Makes the new method from the one that it takes the place of."""
+
+
+class Installable(Protocol):
+    """A change to another program's classes. It can be made again while it is made, and taken back."""
+
+    def install(self) -> None: ...
+
+    def remove(self) -> None: ...
 
 
 class Patch:
@@ -66,9 +74,9 @@ class Patch:
 class Patches:
     """Patches that hold as long as at least one of those who asked for them has not handed them back."""
 
-    def __init__(self, patches: Callable[[], Iterable[Patch]]) -> None:
+    def __init__(self, patches: Callable[[], Iterable[Installable]]) -> None:
         self._make = patches
-        self._patches: list[Patch] | None = None
+        self._patches: list[Installable] | None = None
         self._lock = threading.Lock()
         self._holders = 0
         if hasattr(os, "register_at_fork"):
@@ -77,11 +85,10 @@ class Patches:
     def hold(self) -> None:
         with self._lock:
             self._holders += 1
-            if self._holders == 1:
-                if self._patches is None:
-                    self._patches = list(self._make())
-                for patch in self._patches:
-                    patch.install()
+            if self._patches is None:
+                self._patches = list(self._make())
+            for patch in self._patches:  # those too that found nothing to wrap before
+                patch.install()
 
     def release(self) -> None:
         """Raises RuntimeError if no caller holds them."""

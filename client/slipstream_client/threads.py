@@ -20,14 +20,20 @@ from typing import Any, TypeVar
 
 from slipstream_client import queues
 from slipstream_client.context import NOTHING, Context, Replay, Scope, carried, current, entered, handle
-from slipstream_client.patching import Patch, Patches
+from slipstream_client.greenlets import Greenlets
+from slipstream_client.patching import Installable, Patch, Patches
 
 logger = logging.getLogger("slipstream_client")
 
 T = TypeVar("T")
 
-_POOLS = {"concurrent.futures.thread", "multiprocessing.pool"}
-"""Modules whose threads serve everybody's jobs."""
+_POOLS = {
+    "concurrent.futures.thread",
+    "multiprocessing.pool",
+    "anyio._backends._asyncio",
+    "trio._core._thread_cache",
+}
+"""Modules whose threads serve everybody's jobs. anyio and trio run each in a copy of its caller's context."""
 
 
 def instrument_threads() -> None:
@@ -60,9 +66,10 @@ def instrumented() -> Iterator[None]:
         _patches.release()
 
 
-def _patched() -> Iterator[Patch]:
-    yield Patch(threading.Thread, "start", _start)
-    yield Patch(threading.Timer, "start", _start)  # its own where OpenTelemetry has wrapped it, which passes ours by
+def _patched() -> Iterator[Installable]:
+    # a Timer has a method of its own where OpenTelemetry has wrapped it, which passes ours by; gevent's classes inherit
+    for owner in dict.fromkeys((*threading.Timer.__mro__, *threading.Thread.__mro__)):
+        yield Patch(owner, "start", _start)
     yield Patch(Future, "add_done_callback", _add_done_callback)
     yield Patch(ThreadPoolExecutor, "submit", _submit)
     with suppress(ImportError):  # where Python has no processes
@@ -73,6 +80,7 @@ def _patched() -> Iterator[Patch]:
         yield Patch(multiprocessing.pool.Pool, name, _submit_to_thread_pool)
     yield Patch(multiprocessing.pool.ApplyResult, "__init__", _expect_result)
     yield from queues.patched()
+    yield Greenlets(_submit)
 
 
 _patches = Patches(_patched)
@@ -83,7 +91,7 @@ def _start(start: Callable[..., None]) -> Callable[..., None]:
         scope = handle()
         if scope is None:
             return start(self)
-        if getattr(getattr(self, "_target", None), "__module__", None) in _POOLS:
+        if {type(self).__module__, getattr(getattr(self, "_target", None), "__module__", None)} & _POOLS:
             with carried(None):
                 return start(self)
         run = self.run

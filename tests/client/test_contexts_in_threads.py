@@ -14,6 +14,8 @@ from functools import partial
 from multiprocessing.pool import Pool, ThreadPool
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 
 import slipstream_client as slipstream
@@ -234,6 +236,38 @@ async def test_asyncio_carries_it_into_tasks_and_threads(pool: ThreadPoolExecuto
     assert await left == ()  # the block had ended when it came to its turn
     assert await loop.run_in_executor(pool, labels) == ()
     assert await asyncio.to_thread(labels) == ()
+
+
+def test_a_thread_of_anyio_that_a_replay_has_started_does_a_users_job_as_production(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sent: list[str] = []
+
+    @slipstream.tool(side_effects=True)
+    def send(to: str) -> int:
+        sent.append(to)
+        return threading.get_ident()
+
+    async def serve() -> None:
+        in_replay, served = anyio.Event(), anyio.Event()
+
+        async def user() -> None:
+            await in_replay.wait()
+            assert await anyio.to_thread.run_sync(send, "user") in threads
+            served.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(user)
+            with slipstream.replay("order-17", 0):
+                threads.append(await anyio.to_thread.run_sync(threading.get_ident))
+                await anyio.to_thread.run_sync(send, "replay")
+                in_replay.set()
+                await served.wait()
+
+    threads: list[int] = []
+    anyio.run(serve)
+    assert sent == ["user"]
+    assert caplog.messages == []
 
 
 async def test_many_agents_in_one_pool_do_not_mix() -> None:

@@ -156,3 +156,18 @@ def test_threads_run_where_sentry_hands_the_thread_to_run(first: str) -> None:
     assert labels_seen() == CARRIED
     slipstream.uninstrument_threads()
     assert labels_seen() == NOT
+
+
+def test_threads_are_instrumented_where_gevent_has_put_classes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Thread(threading.Thread):
+        pass
+
+    class Timer(Thread, threading.Timer):
+        pass
+
+    monkeypatch.setattr(threading, "Thread", Thread)
+    monkeypatch.setattr(threading, "Timer", Timer)
+    slipstream.instrument_threads()
+    assert labels_seen() == CARRIED
+    slipstream.uninstrument_threads()
+    assert labels_seen() == NOT
