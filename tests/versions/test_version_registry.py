@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import threading
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from checkpoint_job import CheckpointJob
@@ -12,6 +17,7 @@ from slipstream.settings.serving import Serving
 from slipstream.store import aliases, version_views, versions
 from slipstream.store.database import Database
 from slipstream.store.states import ImpossibleTransition, VersionState
+from slipstream.versions import keeping
 from slipstream.versions.files import NotPlaced
 from slipstream.versions.lanes import LaneStep
 from slipstream.versions.registry import VersionRegistry
@@ -20,6 +26,41 @@ from slipstream.versions.registry import VersionRegistry
 @pytest.fixture
 def job(tmp_path: Path) -> CheckpointJob:
     return CheckpointJob(tmp_path / "job")
+
+
+@pytest.fixture
+async def busy(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set once somebody was refused a folder that another holds."""
+    refused, loop, flock = asyncio.Event(), asyncio.get_running_loop(), fcntl.flock
+
+    def tell(file: IO[str], how: int) -> None:
+        try:
+            flock(file, how)
+        except BlockingIOError:
+            loop.call_soon_threadsafe(refused.set)
+            raise
+
+    monkeypatch.setattr(fcntl, "flock", tell)
+    return refused
+
+
+async def begun(work: Coroutine[Any, Any, None], *until: asyncio.Event) -> asyncio.Task[None]:
+    """Start something, and return once it has ended or one of the events has come."""
+    task = asyncio.create_task(work)
+    waiting = [asyncio.create_task(event.wait()) for event in until]
+    await asyncio.wait([task, *waiting], return_when=asyncio.FIRST_COMPLETED)
+    for one in waiting:
+        one.cancel()
+    return task
+
+
+async def kept_by(database: Database) -> dict[int, str]:
+    """Why each version is kept; all of them must be there."""
+    async with database.read() as session:
+        kept = await versions.kept(session)
+    for path, _ in kept.values():
+        keeping.files_of(Path(path))
+    return {version: by for version, (_, by) in kept.items()}
 
 
 def registry_of(database: Database, **fields: object) -> VersionRegistry:
@@ -148,3 +189,136 @@ async def test_a_directory_that_is_not_there_yet_is_waited_for(database: Databas
     await registry.step()
     async with database.read() as session:
         assert set(await versions.kept(session)) == {1}
+
+
+async def test_a_version_is_not_named_after_another_sidecar_has_deleted_it(
+    database: Database, job: CheckpointJob, busy: asyncio.Event
+) -> None:
+    here, there = (registry_of(database, checkpoints=str(job.path)) for _ in range(2))
+    job.publish(1)
+    await here.step()
+    job.prune(1)
+    found = asyncio.Event()
+
+    async def name() -> None:
+        async with here.keeping(1) as path:
+            found.set()
+            async with database.write() as session:
+                await versions.keep(session, 1, str(path), "alias", 1.0)
+                await aliases.point(session, "champion", 1, None, 1.0)
+
+    async with there.releasing(1), database.write() as session:
+        assert await versions.release(session, 1, 1.0)
+        naming = await begun(name(), busy, found)
+    with pytest.raises(NotPlaced, match="version 1: not in"):
+        await naming
+    assert await kept_by(database) == {}
+
+
+async def test_a_start_does_not_note_what_another_sidecar_is_deleting(
+    database: Database, job: CheckpointJob, busy: asyncio.Event
+) -> None:
+    there, started = (registry_of(database, checkpoints=str(job.path)) for _ in range(2))
+    job.publish(1)
+    await there.step()
+    job.prune(1)
+
+    async def start() -> None:
+        await started.step()
+
+    async with there.releasing(1):
+        async with database.write() as session:
+            assert await versions.release(session, 1, 1.0)
+        starting = await begun(start(), busy)
+    await starting
+    assert await kept_by(database) == {}
+
+
+async def test_what_is_being_named_is_not_released_by_another_sidecar(
+    database: Database, job: CheckpointJob, busy: asyncio.Event
+) -> None:
+    here, there = (registry_of(database, checkpoints=str(job.path)) for _ in range(2))
+    job.publish(1)
+    await here.step()
+
+    async def release() -> None:
+        async with there.releasing(1), database.write() as session:
+            await versions.release(session, 1, 1.0)
+
+    async with here.keeping(1) as path:
+        releasing = await begun(release(), busy)
+        async with database.write() as session:
+            await versions.keep(session, 1, str(path), "alias", 1.0)
+            await aliases.point(session, "champion", 1, None, 1.0)
+    with pytest.raises(versions.InUse, match="champion"):
+        await releasing
+    assert await kept_by(database) == {1: "alias"}
+
+
+async def test_what_is_being_kept_by_hand_is_not_released_for_a_newer_one_by_another_sidecar(
+    database: Database, job: CheckpointJob, busy: asyncio.Event
+) -> None:
+    here, there = (registry_of(database, checkpoints=str(job.path), keep_newest=1) for _ in range(2))
+    job.publish(1)
+    await here.step()
+    await there.step()
+    job.publish(2)
+
+    async def look() -> None:
+        await there.step()
+
+    async with here.keeping(1) as path:
+        looking = await begun(look(), busy)
+        async with database.write() as session:
+            await versions.keep(session, 1, str(path), "hand", 1.0)
+    await looking
+    assert await kept_by(database) == {1: "hand", 2: "sight"}
+
+
+async def test_one_that_is_cancelled_holds_the_folder_until_its_thread_has_ended(
+    database: Database, job: CheckpointJob, busy: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = (registry_of(database, checkpoints=str(job.path), keep_newest=0) for _ in range(2))
+    job.publish(1)
+    await here.step()
+    linking, go_on, place = asyncio.Event(), threading.Event(), keeping.place
+    loop = asyncio.get_running_loop()
+
+    def slow(*where: Any, **how: Any) -> None:
+        loop.call_soon_threadsafe(linking.set)
+        go_on.wait(30)
+        place(*where, **how)
+
+    async def keep(registry: VersionRegistry) -> None:
+        async with registry.keeping(1):
+            pass
+
+    monkeypatch.setattr(keeping, "place", slow)
+    keeping_here = await begun(keep(here), linking)
+    keeping_here.cancel()
+    monkeypatch.setattr(keeping, "place", place)
+    keeping_there = await begun(keep(there), busy)
+    assert busy.is_set()
+    go_on.set()
+    await keeping_there
+    with pytest.raises(asyncio.CancelledError):
+        await keeping_here
+    keeping.files_of(job.path / "kept" / "1")
+
+
+async def test_where_the_folder_cannot_be_written_versions_are_found_and_what_is_kept_stays(
+    database: Database, job: CheckpointJob
+) -> None:
+    registry, started = (registry_of(database, checkpoints=str(job.path), keep_newest=1) for _ in range(2))
+    job.publish(1)
+    await registry.step()
+    lock = job.path / "kept" / ".slipstream.lock"
+    lock.unlink()
+    lock.mkdir()
+    job.publish(2)
+    await registry.step()
+    job.publish(3)
+    await started.step()
+    async with database.read() as session:
+        assert set(await versions.known(session)) == {1, 2, 3}
+    assert await kept_by(database) == {1: "sight"}

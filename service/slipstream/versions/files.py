@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO, ParamSpec, TypeVar
 
 from slipstream.errors import SlipstreamError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_LOOK_AGAIN = 0.05
+"""Seconds until a folder that another process holds is tried again."""
 
 
 class NotPlaced(SlipstreamError):
@@ -20,10 +29,33 @@ class NotPlaced(SlipstreamError):
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder, which is made where it is missing, against other processes; the lock ends with this one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".slipstream.lock").open("a") as file:
+    with _opened(folder) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.asynccontextmanager
+async def held(folder: Path) -> AsyncIterator[None]:
+    """Hold a folder as `locked` does, over steps of a coroutine.
+
+    It is tried again and again, for a thread that waits for a lock cannot be cancelled. Who waits for it must not be in
+    a transaction of the store: its holder may be waiting for that.
+    """
+    with await to_its_end(_opened, folder) as file:
+        while not await to_its_end(_taken, file):  # noqa: ASYNC110 - other processes set no event
+            await asyncio.sleep(_LOOK_AGAIN)
+        yield
+
+
+async def to_its_end(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Run a function in a thread. A caller that is cancelled waits for its end, because the thread goes on: the folder
+    that it changes would not be held any more."""
+    running = asyncio.get_running_loop().run_in_executor(None, functools.partial(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 def place(source: Path, target: Path, names: Iterable[str], *, copy: bool) -> None:
@@ -65,6 +97,19 @@ def sweep(folder: Path) -> None:
     for left in (*folder.glob(".*.partial"), *folder.glob(".*.deleted")):
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _opened(folder: Path) -> IO[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / ".slipstream.lock").open("a")
+
+
+def _taken(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _reason(error: OSError) -> str:

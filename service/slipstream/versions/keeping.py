@@ -5,6 +5,7 @@
       8/actor/...        the weights
 
 A folder has its final name only when it is whole. Files are added to it (an export that came later), never changed.
+Who keeps or releases holds the folder of them all (`files.held`), until the store says the same.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from slipstream.trinity.checkpoint_files import replace_text, sync, sync_tree
 from slipstream.versions import checkpoints
 from slipstream.versions.checkpoints import Checkpoint, FileState
-from slipstream.versions.files import NotPlaced, delete, locked, place, sweep
+from slipstream.versions.files import NotPlaced, delete, place, sweep
 
 _MANIFEST = "kept.json"
 
@@ -38,30 +39,29 @@ def keep(job: Path | None, folder: Path, version: int, *, copy: bool, made_at: f
     Raises:
         NotKept: the weights are gone, not whole yet, of another training, or cannot be linked; nothing was changed.
     """
-    with locked(folder):
-        sweep(folder)
-        kept = folder / str(version)
-        if (kept / _MANIFEST).exists():
-            found = None if job is None else checkpoints.look(job, version)
-            before = files_of(kept)
-            if found is not None and _same_training(before, found.files):
-                _add(found.path, kept, {**before, **found.files}, copy=copy)
-            return kept
-        found = _to_keep(job, version, made_at)
-        partial = folder / f".{version}.partial"
-        try:
-            place(found.path, partial, found.files, copy=copy)
-            _write_manifest(partial, found.files)
-            sync_tree(partial)
-            again = checkpoints.look(found.path.parent, version)
-            if again is None or again.files != found.files:  # a Trainer deletes or writes it at this moment
-                raise NotKept(f"version {version}: the Trainer changed or deleted it meanwhile")
-            partial.rename(kept)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        sync(folder)
+    sweep(folder)
+    kept = folder / str(version)
+    if (kept / _MANIFEST).exists():
+        found = None if job is None else checkpoints.look(job, version)
+        before = files_of(kept)
+        if found is not None and _same_training(before, found.files):
+            _add(found.path, kept, {**before, **found.files}, copy=copy)
         return kept
+    found = _to_keep(job, version, made_at)
+    partial = folder / f".{version}.partial"
+    try:
+        place(found.path, partial, found.files, copy=copy)
+        _write_manifest(partial, found.files)
+        sync_tree(partial)
+        again = checkpoints.look(found.path.parent, version)
+        if again is None or again.files != found.files:  # a Trainer deletes or writes it at this moment
+            raise NotKept(f"version {version}: the Trainer changed or deleted it meanwhile")
+        partial.rename(kept)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    sync(folder)
+    return kept
 
 
 def check(job: Path | None, folder: Path, version: int, made_at: float | None) -> None:
@@ -78,9 +78,8 @@ def check(job: Path | None, folder: Path, version: int, made_at: float | None) -
 
 def release(folder: Path, version: int) -> None:
     """Delete the kept weights of a version, if they are there."""
-    with locked(folder):
-        sweep(folder)
-        delete(folder / str(version))
+    sweep(folder)
+    delete(folder / str(version))
 
 
 def there(folder: Path) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import structlog
@@ -17,7 +17,7 @@ from slipstream.store.versions import Found, InUse
 from slipstream.trinity.checkpoint_files import step_directory
 from slipstream.versions import checkpoints, keeping, lanes
 from slipstream.versions.checkpoints import Checkpoint
-from slipstream.versions.files import NotPlaced
+from slipstream.versions.files import NotPlaced, held, to_its_end
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,8 @@ _NO_FOLDER = "expected serving.checkpoints or serving.keep, where versions are; 
 class VersionRegistry:
     """Versions of the policy in the Trainer's directory, in the store, and in the folder of those that are kept.
 
-    What changes the folder holds one lock, so that nothing is released while it is being asked for.
+    What changes the folder holds it until the store says the same, against other sidecars too, so that nothing is
+    released while it is being asked for. It is held before a transaction of the store begins, never after.
 
     Attributes:
         published: the newest version that a marker has made known; None before the first, and without a directory.
@@ -91,16 +92,18 @@ class VersionRegistry:
         Raises:
             NotKept: the weights are gone, not whole yet, or cannot be linked.
         """
-        async with self._changing:
-            yield await self._kept(version)
+        async with self._changing, self._kept(version) as kept:
+            yield kept
 
     @asynccontextmanager
     async def releasing(self, version: int) -> AsyncIterator[None]:
         """Delete the kept weights of a version, once its release was noted in the store."""
-        async with self._changing:
-            yield
+        async with self._changing, AsyncExitStack() as holding:
             if (folder := self._settings.kept_folder) is not None:
-                await asyncio.to_thread(keeping.release, folder, version)
+                await holding.enter_async_context(held(folder))
+            yield
+            if folder is not None:
+                await to_its_end(keeping.release, folder, version)
             self._noted.pop(version, None)  # another training may have reached its number meanwhile
             self._folders.pop(version, None)
 
@@ -118,14 +121,13 @@ class VersionRegistry:
             raise NotPlaced(
                 "expected serving.lane.directory, the directory that the lane's Explorer follows; found null"
             )
-        async with self._changing:
-            kept = await self._kept(version)
+        async with self._changing, self._kept(version) as kept:
             if kept is None:
                 raise NotPlaced(_NO_FOLDER)
             async with self._database.write() as session:
                 await versions.keep(session, version, str(kept), "rollout", self._clock())
             copy = self._settings.copy_files
-            step = await asyncio.to_thread(lanes.put, lane.directory, kept, version, copy=copy, anew=anew)
+            step = await to_its_end(lanes.put, lane.directory, kept, version, copy=copy, anew=anew)
         _log.info("version_in_lane", version=version, lane_step=step)
         return step
 
@@ -161,13 +163,17 @@ class VersionRegistry:
         async with self._database.read() as session:
             return await versions.made_at(session, version)
 
-    async def _kept(self, version: int) -> Path | None:
+    @asynccontextmanager
+    async def _kept(self, version: int) -> AsyncIterator[Path | None]:
+        """Keep the weights of a version, and hold the folder meanwhile."""
         job, folder = self._settings.checkpoints, self._settings.kept_folder
         if folder is None:
-            return None
-        made_at = await self._made_at(version)
-        copy = self._settings.copy_files
-        return await asyncio.to_thread(keeping.keep, job, folder, version, copy=copy, made_at=made_at)
+            yield None
+            return
+        async with held(folder):
+            made_at = await self._made_at(version)
+            copy = self._settings.copy_files
+            yield await to_its_end(keeping.keep, job, folder, version, copy=copy, made_at=made_at)
 
     def _scan(self, job: Path) -> tuple[list[int], list[tuple[Checkpoint, int | None]]]:
         """All published steps, and those of them that may be new, each with the step below it, in ascending order."""
@@ -207,39 +213,49 @@ class VersionRegistry:
                 registered = await versions.known(session)
             for version in newest:
                 if version in registered:
-                    await self._keep_on_sight(version, noted=version in kept)
+                    await self._keep_on_sight(version)
             old = [version for version, (_, by) in kept.items() if by == "sight" and version not in newest]
             for version in sorted(old)[: max(0, len(old) + len(newest) - self._settings.keep_newest)]:
                 await self._release_on_sight(version)
 
-    async def _keep_on_sight(self, version: int, *, noted: bool) -> None:
-        try:
-            path = await self._kept(version)
-        except (NotPlaced, OSError) as error:
-            if self._failed.get(version) != str(error):
-                _log.warning("version_not_kept", version=version, reason=str(error))
-            self._failed[version] = str(error)
-            return
-        self._failed.pop(version, None)
-        if not noted and path is not None:
-            async with self._database.write() as session:
-                await versions.keep(session, version, str(path), "sight", self._clock())
+    async def _keep_on_sight(self, version: int) -> None:
+        async with AsyncExitStack() as holding:
+            try:
+                path = await holding.enter_async_context(self._kept(version))
+            except (NotPlaced, OSError) as error:
+                if self._failed.get(version) != str(error):
+                    _log.warning("version_not_kept", version=version, reason=str(error))
+                self._failed[version] = str(error)
+                return
+            self._failed.pop(version, None)
+            async with self._database.read() as session:
+                noted = version in await versions.kept(session)
+            if not noted and path is not None:
+                async with self._database.write() as session:
+                    await versions.keep(session, version, str(path), "sight", self._clock())
 
     async def _release_on_sight(self, version: int) -> None:
-        try:
+        async with AsyncExitStack() as holding:
+            if (folder := self._settings.kept_folder) is None or not await _could_hold(holding, folder):
+                return
             async with self._database.write() as session:
-                await versions.release(session, version, self._clock())
-        except InUse:
-            return
-        if (folder := self._settings.kept_folder) is not None:
-            await asyncio.to_thread(keeping.release, folder, version)
+                kept = (await versions.kept(session)).get(version)
+                if kept is None or kept[1] != "sight":
+                    return  # another sidecar has released it, or keeps it for somebody
+                try:
+                    await versions.release(session, version, self._clock())
+                except InUse:
+                    return
+            await to_its_end(keeping.release, folder, version)
 
     async def _reconcile(self, folder: Path) -> None:
         """Note in the store what is kept and was not noted, and that what is gone is not kept: after a crash between
         the two, or after a restore of either."""
-        async with self._changing:
-            if not await asyncio.to_thread(folder.is_dir):
-                return  # nothing was kept yet, or the disk is not mounted
+        if not await asyncio.to_thread(folder.is_dir):
+            return  # nothing was kept yet, or the disk is not mounted: no folder is made there
+        async with self._changing, AsyncExitStack() as holding:
+            if not await _could_hold(holding, folder):
+                return
             there = set(await asyncio.to_thread(keeping.there, folder))
             async with self._database.read() as session:
                 kept = await versions.kept(session)
@@ -250,6 +266,16 @@ class VersionRegistry:
                     if kept[version][0] == str(folder / str(version)):
                         _log.error("kept_version_missing", version=version, path=kept[version][0])
                         await versions.lose(session, version, self._clock())
+
+
+async def _could_hold(holding: AsyncExitStack, folder: Path) -> bool:
+    """Hold a folder, unless it cannot be written: versions are found all the same."""
+    try:
+        await holding.enter_async_context(held(folder))
+    except OSError as error:
+        _log.warning("kept_folder_not_held", path=str(folder), reason=str(error))
+        return False
+    return True
 
 
 @contextmanager
