@@ -15,7 +15,7 @@ from slipstream_client.patching import Patch, Wrapping
 
 
 class Greenlets:
-    """What `instrument_threads` does to gevent, if the program has imported it by then.
+    """The part of `instrument_threads` for gevent, if the program has imported it by then.
 
     Args:
         submit: wraps the method by which gevent's pools of threads take a job.
