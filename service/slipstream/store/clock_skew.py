@@ -73,12 +73,16 @@ async def _bring_back_comparisons(session: AsyncSession, now: float, latest: flo
     )
     units = units.values(first_at=RolloutUnitRow.first_at - ahead)
     await session.execute(units.execution_options(synchronize_session=False))
+    rollouts = update(RolloutRow).where(RolloutRow.ended_at.is_(None))
+    experiments = update(ExperimentRow).where(ExperimentRow.ended_at.is_(None))
     moved = 0
-    for table, times in (
-        (RolloutRow, ("begun_at", "step_at", "promoted_at")),
-        (ExperimentRow, ("started_at", "begun_at", "settling_at")),
+    for statement in (
+        rollouts.where(RolloutRow.begun_at > latest).values(begun_at=now),
+        rollouts.where(RolloutRow.step_at > latest).values(step_at=now),
+        rollouts.where(RolloutRow.promoted_at > latest).values(promoted_at=now),
+        experiments.where(ExperimentRow.started_at > latest).values(started_at=now),
+        experiments.where(ExperimentRow.begun_at > latest).values(begun_at=now),
+        experiments.where(ExperimentRow.settling_at > latest).values(settling_at=now),
     ):
-        for name in times:
-            waits = update(table).where(table.ended_at.is_(None), getattr(table, name) > latest)
-            moved += (await session.execute(waits.values({name: now}))).rowcount  # type: ignore[attr-defined]
+        moved += (await session.execute(statement)).rowcount  # type: ignore[attr-defined]
     return moved
