@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from experiment_store import Tried
 from sqlalchemy import insert, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from stores import ON_BOTH_STORES, stored_rows
@@ -17,7 +18,7 @@ from slipstream.store.clock_skew import bring_back
 from slipstream.store.database import Database
 from slipstream.store.recording import NewCall, add_calls
 from slipstream.store.segments import whole
-from slipstream.store.states import CommitState, GroupState
+from slipstream.store.states import CommitState, ExperimentState, GroupState
 from slipstream.store.tables.capture import TaskRow
 from slipstream.store.tables.facade import FacadeGroupRow
 from slipstream.store.tables.feedback import FeedbackRow
@@ -280,3 +281,36 @@ async def test_what_was_delivered_is_added_up_in_its_order_and_not_by_its_dates(
     async with database.read() as session:
         assert await commits.delivered_experiences(session) == 17
     await database.close()
+
+
+@ON_BOTH_STORES
+async def test_an_experiment_that_was_started_while_the_clock_was_ahead_goes_on(database: Database) -> None:
+    tried = Tried(database)
+    await tried.start()
+
+    async def set_back() -> None:
+        tried.now = NOW
+        async with tried.database.write() as session:
+            await bring_back(session, NOW, tolerated=5)
+
+    tried.now = NOW + 86400
+    await tried.try_()
+    tried.lane.problem = "there is no checkpoint 8"
+    await set_back()
+    await tried.pass_(600)
+    assert (await tried.experiment()).state is ExperimentState.FAILED
+
+    tried.lane.problem = None
+    tried.now = NOW + 86400
+    await tried.try_(ends="duration", duration=600)
+    await tried.pass_(0)
+    await tried.users(6, "ahead")
+    await tried.pass_(120)
+    await tried.users(2, "late")  # not counted yet
+    await set_back()
+    await tried.users(60, feedback=(0.0, 1.0))
+    await tried.pass_(600)
+    await tried.pass_(120)
+    experiment = await tried.experiment(2)
+    assert (experiment.state, experiment.winner) == (ExperimentState.DECIDED, "b")
+    await tried.close()

@@ -7,6 +7,7 @@ from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.store import evaluations, events, outbox, rollouts, serving, sidecars
 from slipstream.store.audit import Author
+from slipstream.store.clock_skew import bring_back
 from slipstream.store.database import Database
 from slipstream.store.outbox import Delivery, Waiting
 from slipstream.store.rollouts import DECIDER, Change, Rollout, Verdict
@@ -169,3 +170,29 @@ async def test_what_is_too_old_or_too_much_is_dropped_and_counted(
         assert await outbox.drop(session, late, 100) == (0, {})
     assert await stored_rows(store_url, "SELECT count(*) FROM webhook_events") == [(4,)]
     assert await stored_rows(store_url, "SELECT count(*) FROM webhook_deliveries") == [(0,)]
+
+
+async def test_events_of_a_clock_that_was_ahead_are_told_now_and_pauses_are_kept(database: Database) -> None:
+    async with database.write() as session:
+        mine = await sidecars.register(session, "one", 60, now=NOW, alone=True)
+
+    async def fail(receiver: str, at: float, pause: float) -> None:
+        told = await claim(database, receiver, mine, at)
+        assert told is not None
+        async with database.write() as session:
+            await outbox.postpone(session, told, mine, at + pause, "HTTP 500")
+
+    killed = frozenset({EventType.SERVING_KILLED})
+    await kill(database, NOW + 3600)
+    async with database.write() as session:
+        await outbox.give(session, dict.fromkeys(("new", "tried", "pauses"), killed), NOW + 3600)
+    await fail("tried", NOW + 3600, 300)
+    await fail("pauses", NOW + 3600, 300 - 3600)  # a try that ended once the clock was right
+    for receiver in ("new", "tried", "pauses"):
+        assert await claim(database, receiver, mine) is None
+    async with database.write() as session:
+        await bring_back(session, NOW, tolerated=5)
+    assert await claim(database, "new", mine) is not None
+    assert await claim(database, "tried", mine) is not None
+    assert await claim(database, "pauses", mine, NOW + 299) is None
+    assert await claim(database, "pauses", mine, NOW + 300) is not None

@@ -18,6 +18,7 @@ from slipstream.rollouts.decider import LaneSight
 from slipstream.stages.agenda import Agenda
 from slipstream.stages.context import Stage
 from slipstream.store import audit, rollout_units, rollouts, serving, tasks
+from slipstream.store.clock_skew import bring_back
 from slipstream.store.database import Database
 from slipstream.store.rollouts import Verdict
 from slipstream.store.states import RolloutState
@@ -27,6 +28,7 @@ from slipstream.trajectory import Run
 pytestmark = ON_BOTH_STORES
 
 BOTH = (False, True)
+A_DAY = 86400.0
 WELL_AND_FAILING = {"failures": (0, 1)}
 
 
@@ -99,6 +101,50 @@ async def test_a_version_that_users_like_is_promoted(decided: Decided) -> None:
     assert rollout.proven
     assert await decided.served() == (VERSION, 0.95)
     assert (await decided.audited())[-1] == "rollout_promote"
+
+
+async def _set_back(decided: Decided) -> None:
+    decided.now = NOW
+    async with decided.database.write() as session:
+        await bring_back(session, NOW, tolerated=5)
+
+
+async def test_harm_is_seen_of_a_rollout_that_began_while_the_clock_was_ahead(decided: Decided) -> None:
+    decided.now = NOW + A_DAY
+    await decided.open()
+    await decided.pass_(0)
+    await decided.units(BOTH * 3)
+    await decided.pass_(120)
+    await decided.units(BOTH * 3)  # not counted yet
+    await _set_back(decided)
+    await decided.units(BOTH * 20, **WELL_AND_FAILING)
+    await decided.pass_(120)
+    rollout = await decided.rollout()
+    assert rollout.state is RolloutState.ROLLED_BACK
+    assert rollout.reason == "harm is proven: failure"
+
+
+async def test_the_detectors_watch_a_version_that_was_promoted_while_the_clock_was_ahead(decided: Decided) -> None:
+    decided.now = NOW + A_DAY
+    await decided.open()
+    await decided.pass_(0)
+    for number in range(120):
+        treated = number % 2 == 1
+        await decided.assign(f"u{number}", treated)
+        await decided.say(await decided.call(f"u{number}", treated), float(treated))
+    await decided.pass_(120)
+    await decided.units(BOTH * 6)
+    await decided.pass_(120)
+    assert (await decided.rollout()).state is RolloutState.PROMOTED
+    await _set_back(decided)
+    evidence = (await shown(decided.context, decided.stage, 1))["evidence"]
+    assert evidence["objective"]["better"]["proven"], "what came before the promotion is none of the detectors'"
+    await decided.units(BOTH * 60, **WELL_AND_FAILING)
+    await decided.pass_(120)
+    rollout = await decided.rollout()
+    assert rollout.state is RolloutState.ROLLED_BACK
+    assert rollout.reason is not None
+    assert "worse since the promotion: failure" in rollout.reason
 
 
 async def test_units_count_in_the_order_of_assignment_and_once(decided: Decided, store_url: str) -> None:

@@ -286,7 +286,7 @@ async def test_units_of_before_there_were_rollouts_stay(store_url: str) -> None:
     )
     async with _of_before(store_url, "0019", unit) as (database, engine):
         async with database.write() as session:
-            [found] = await rollout_units.uncounted(session, OF_ROLLOUTS, 1, 8, 0.0, 10)
+            [found] = await rollout_units.uncounted(session, OF_ROLLOUTS, 1, 8, 0.0, 9.0, 10)
             assert (found.unit, found.treated, found.failures) == ("u", False, 1)
             opened = await rollouts.open_(session, 8, {}, 0.01, Author(None, None), 1.0)
             values = rollout_units.UnitValues(1.0, 0.0, None, None, 0.5, None)

@@ -110,7 +110,7 @@ async def test_a_unit_that_the_rate_leaves_out_is_known_by_it(database: Database
     async with database.write() as session:
         await units.add(session, [outcome(5, 1.0), outcome(6, 1.0, alone=True)])
     async with database.read() as session:
-        found = await rollout_units.uncounted(session, rollout_units.OF_ROLLOUTS, 1, 8, 0.0, 10)
+        found = await rollout_units.uncounted(session, rollout_units.OF_ROLLOUTS, 1, 8, 0.0, 9.0, 10)
     assert [(each.unit, each.sampled) for each in found] == [(f"{5:016x}", True), (f"{6:016x}", False)]
 
 

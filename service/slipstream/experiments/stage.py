@@ -242,10 +242,12 @@ class Experiments:
     async def _is_settled(self, experiment: Experiment, plan: ExperimentPlan) -> bool:
         """Return whether the values of all units are final and counted."""
         since, begun = experiment.settling_at, experiment.begun_at
-        if since is None or begun is None or self._context.clock() < since + plan.grace:
+        now = self._context.clock()
+        if since is None or begun is None or now < since + plan.grace:
             return False  # a request of the last second may still be on its way
         async with self._database.read() as session:
-            left = await rollout_units.uncounted(session, OF_EXPERIMENTS, experiment.id, experiment.version, begun, 1)
+            version = experiment.version
+            left = await rollout_units.uncounted(session, OF_EXPERIMENTS, experiment.id, version, begun, now, 1)
         return not left
 
     async def _leave_a_lane_that_failed(self, experiment: Experiment, plan: ExperimentPlan) -> None:

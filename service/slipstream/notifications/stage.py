@@ -20,9 +20,8 @@ from slipstream.store.outbox import Delivery
 _log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE = 5.0
-_LONGEST_PAUSE = 600.0
-"""Seconds until an event is tried again: doubled with each try, up to ten minutes, so that a receiver that is back has
-all within that time."""
+"""Seconds until an event is tried again: doubled with each try, up to ten minutes (`LONGEST_PAUSE`), so that a receiver
+that is back has all within that time."""
 
 _JITTER = random.Random()  # noqa: S311 - spreads retries, guards nothing
 
@@ -142,5 +141,5 @@ def pause_after(attempts: int, jitter: random.Random) -> float:
     Args:
         attempts: tries that failed before this one.
     """
-    longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(attempts, 30))
+    longest = min(outbox.LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(attempts, 30))
     return longest * jitter.uniform(0.5, 1.0)

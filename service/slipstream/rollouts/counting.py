@@ -87,7 +87,7 @@ class UnitCounter:
         plan, now = of.plan, self._context.clock()
         batch = _SCORED_BATCH if plan.scores or of.tokens else _BATCH
         async with self._database.read() as session:
-            waiting = await rollout_units.uncounted(session, of.ledger, of.id, of.version, of.begun_at, batch)
+            waiting = await rollout_units.uncounted(session, of.ledger, of.id, of.version, of.begun_at, now, batch)
             over = ended(plan, waiting, now)
             calls = await rollout_units.calls_of(session, over, partial(ends_at, plan))
             ids = {call.id for some in calls.values() for call in some}

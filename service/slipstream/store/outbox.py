@@ -26,6 +26,9 @@ KEPT = 86400.0
 MOST = 1_000
 """Events that wait at most: decisions that a program makes in a loop must not fill the store."""
 
+LONGEST_PAUSE = 600.0
+"""Seconds until an event is tried again, at most."""
+
 _AT_ONCE = 100
 """Events that are given to receivers in one transaction."""
 
@@ -148,6 +151,19 @@ async def postpone(session: AsyncSession, told: Delivery, sidecar: int, due_at: 
     )
     later = later.values(due_at=due_at, attempts=told.attempts + 1, owner=None, error=error)
     await session.execute(later.execution_options(**_QUICK))
+
+
+async def bring_back(session: AsyncSession, now: float, latest: float) -> int:
+    """Have events tried now that were given to receivers by a clock that was set back since, or whose next try is later
+    than any pause ends. Returns how many tries.
+
+    Args:
+        latest: the time that clocks which only differ may show, in Unix seconds.
+    """
+    first, again = WebhookDeliveryRow.attempts == 0, WebhookDeliveryRow.due_at > latest + LONGEST_PAUSE
+    ahead = update(WebhookDeliveryRow).where(WebhookDeliveryRow.due_at > latest, or_(first, again))
+    done = await session.execute(ahead.values(due_at=now).execution_options(**_QUICK))
+    return int(done.rowcount)  # type: ignore[attr-defined]
 
 
 async def drop(session: AsyncSession, now: float, limit: int) -> tuple[int, dict[str, int]]:

@@ -107,13 +107,15 @@ async def begin_anew(session: AsyncSession, version: int) -> None:
 
 
 async def uncounted(
-    session: AsyncSession, ledger: UnitLedger[Any], comparison: int, version: int, since: float, limit: int
+    session: AsyncSession, ledger: UnitLedger[Any], comparison: int, version: int, since: float, now: float, limit: int
 ) -> list[AssignedUnit]:
-    """Units that are not counted yet, in the order of assignment.
+    """Units that are not counted yet, in the order of assignment. One that was assigned by a clock that was ahead is
+    left out until its time has come.
 
     Args:
         comparison: the id of the rollout or the experiment.
         since: when its first users were assigned, Unix seconds.
+        now: Unix seconds.
     """
     rows = ledger.rows
     newest = select(rows.first_at).where(ledger.of == comparison)
@@ -123,7 +125,9 @@ async def uncounted(
         UnitRow.unit, UnitRow.arm, UnitRow.first_at, UnitRow.last_at, UnitRow.failures, UnitRow.fallbacks,
         UnitRow.slowest, UnitRow.sampled,
     )  # fmt: skip
-    query = query.where(UnitRow.version == version, UnitRow.first_at >= max(since, (last or 0.0) - _LATE), ~counted)
+    # the last one may be of a clock that was ahead
+    earliest = max(since, min(last or 0.0, now) - _LATE)
+    query = query.where(UnitRow.version == version, UnitRow.first_at.between(earliest, now), ~counted)
     found = await session.execute(query.order_by(UnitRow.first_at, UnitRow.id).limit(limit))
     return [
         AssignedUnit(unit, arm == TREATMENT, first_at, last_at, failures + fallbacks, slowest, sampled)

@@ -85,7 +85,8 @@ def ask(
         SidecarAway: the sidecar cannot be reached, or has failed.
         NotThere: it has nothing of this name.
         NotTaken: it does not take the body.
-        SlipstreamError: it does not take the key, or refuses what was asked: then in its own words.
+        SlipstreamError: it does not take the key, or refuses what was asked: then in its own words; or the body is no
+            JSON.
     """
     url = str(client.base_url).rstrip("/")
     try:
@@ -96,6 +97,9 @@ def ask(
         ) from error
     except UnicodeEncodeError as error:
         raise SlipstreamError(f"expected text in UTF-8, found {error.object!a}") from error
+    except (TypeError, ValueError) as error:  # of the body, which YAML and the command line may give what JSON has not
+        expected = "expected what JSON can hold: text, finite numbers, true, false, null, lists and mappings"
+        raise SlipstreamError(f"{expected} ({error})") from error
     try:
         found = response.json()
     except ValueError:
