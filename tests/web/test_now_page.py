@@ -121,6 +121,17 @@ async def test_a_refusal_is_told_in_the_apis_words_and_nothing_is_lost(page: Pag
     await expect(page.get_by_text("Delivered.")).to_be_visible()
 
 
+async def test_of_a_write_that_gets_no_answer_it_is_said_that_nobody_knows_whether_it_was_done(page: Page) -> None:
+    await page.route("**/commit", lambda route: route.abort())
+    await page.goto("/#/now")
+    await page.get_by_role("button", name="Commit now").click()
+    dialog = page.get_by_role("dialog", name="Deliver what is ready")
+    await dialog.get_by_role("button", name="Commit now").click()
+    await expect(dialog.get_by_role("alert")).to_have_text(
+        "The sidecar does not answer, so it is not known whether this was done. Look, and do it again if it was not."
+    )
+
+
 async def test_what_is_new_comes_by_itself(page: Page, site: Loop) -> None:
     await page.goto("/#/now")
     answers = page.locator("section", has=page.get_by_role("heading", name="Selection"))

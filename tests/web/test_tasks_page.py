@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from filled_site import filled_site, talk
 from loops import Loop
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 from serving import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -118,6 +118,74 @@ async def test_new_tasks_are_told_and_move_nothing_until_they_are_shown(page: Pa
     await expect(page.locator("a.task").first).to_have_text("new-two")
     await expect(page.locator("a.task")).to_have_text(["new-two", "new-one", *before])
     await expect(news).to_have_count(0)
+
+
+async def test_a_list_that_could_not_be_read_is_read_when_it_changes(page: Page, site: Loop) -> None:
+    await page.route(re.compile(r"/tasks\?"), lambda route: route.abort())
+    await page.goto("/#/tasks")
+    await expect(page.get_by_role("alert").locator("p")).to_have_text(
+        "The sidecar does not answer. It may be restarting."
+    )
+    await page.unroute(re.compile(r"/tasks\?"))
+    await site.chat("hello", {"x-slipstream-task-id": "after-all"})
+    await expect(page.locator("a.task").first).to_have_text("after-all")
+
+
+async def test_tasks_that_are_erased_elsewhere_leave_the_list(page: Page, site: Loop) -> None:
+    for number in range(3):
+        await site.chat("hello", {"x-slipstream-task-id": f"gone-{number}", "x-slipstream-session-id": "gone"})
+
+    async def stored() -> bool:
+        return len(await tasks_of(site, session_id="gone")) == 3
+
+    await until(stored, 30)
+    await page.goto("/#/tasks?session_id=gone")
+    await expect(page.locator("a.task")).to_have_count(3)
+    await site.client.delete("/data", params={"task_id": "gone-1"})
+    await expect(page.locator("a.task")).to_have_text(["gone-2", "gone-0"])
+    await site.client.delete("/data", params={"session_id": "gone"})
+    await expect(page.get_by_role("heading", name="No task is as you ask")).to_be_visible()
+
+
+async def test_only_tasks_that_the_first_page_would_have_leave_the_list(page: Page, site: Loop) -> None:
+    given = (await site.client.get("/tasks")).json()["tasks"][0]
+    newest, second, third, oldest = [{**given, "task_id": f"t-{at}", "updated_at": at} for at in (4, 3, 2, 1)]
+    moved = {**oldest, "updated_at": 5}
+    first = {"tasks": [newest, second, third, oldest], "next": "more"}
+
+    async def answer(route: Route) -> None:
+        await route.fulfill(json={"tasks": [], "next": "more"} if "cursor=" in route.request.url else first)
+
+    await page.route(re.compile(r"/tasks\?"), answer)
+    await page.goto("/#/tasks")
+    await expect(page.locator("a.task")).to_have_text(["t-4", "t-3", "t-2", "t-1"])
+    first["tasks"] = [moved, newest, {**given, "task_id": "t-new", "updated_at": 3.5}]
+    await site.chat("hello", {"x-slipstream-task-id": "mark-1"})
+    await expect(page.get_by_role("button", name="1 new task: show")).to_be_visible()
+    await expect(page.locator("a.task")).to_have_text(["t-4", "t-3", "t-2", "t-1"])
+    first["tasks"] = [moved, newest, third, {**given, "task_id": "t-older", "updated_at": 0.5}]
+    await site.chat("hello", {"x-slipstream-task-id": "mark-2"})
+    await expect(page.locator("a.task")).to_have_text(["t-4", "t-2", "t-1"])
+    await expect(page.locator("button.news")).to_have_count(0)
+
+
+async def test_a_search_is_repeated_once_a_task_of_it_was_erased(page: Page, site: Loop) -> None:
+    for number in range(2):
+        await site.chat("where is the zeppelin", {"x-slipstream-task-id": f"zeppelin-{number}"})
+
+    async def stored() -> bool:
+        return len(await tasks_of(site, text="the zeppelin")) == 2
+
+    await until(stored, 30)
+    await page.goto("/#/tasks?text=the+zeppelin")
+    await page.get_by_role("link", name="zeppelin-1", exact=True).click()
+    await page.get_by_role("button", name="Erase the task").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("textbox").fill("zeppelin-1")
+    await dialog.get_by_role("button", name="Erase the task").click()
+    await expect(page.get_by_role("heading", name="Erased")).to_be_visible()
+    await page.get_by_role("link", name="All tasks").click()
+    await expect(page.locator("a.task")).to_have_text(["zeppelin-0"])
 
 
 async def test_older_tasks_come_page_by_page_and_stay_while_one_is_read(page: Page, site: Loop) -> None:

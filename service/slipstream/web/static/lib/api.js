@@ -41,7 +41,8 @@ export async function send(method, address, body, { headers = {}, signal, keepal
     answer = await fetch(address, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The sidecar does not answer. It may be restarting; this page tries again.");
+    throw new Error("The sidecar does not answer" + (method === "GET" ? ". It may be restarting."
+      : ", so it is not known whether this was done. Look, and do it again if it was not."));
   }
   const text = await answer.text();
   let json = null;

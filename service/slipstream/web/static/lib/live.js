@@ -1,5 +1,5 @@
 // What the sidecar tells by itself: one stream of server-sent events a tab, closed while the tab is hidden.
-import { useEffect, useState } from "./html.js";
+import { useEffect, useRef, useState } from "./html.js";
 
 const EVENTS = ["status", "serving", "changed"];
 const RETRY = 5000; // ms; a stream that the server refused is not opened again by the browser
@@ -89,4 +89,18 @@ export function useLive(pick = (all) => all) {
 /** A mark that changes when a list does: "tasks", "versions", "rollouts", "experiments", "preferences", "evaluations", "datasets", "audit". */
 export function useMark(name) {
   return useLive((all) => JSON.stringify(all.changed[name] ?? null));
+}
+
+/** `value` as it was at most `pause` ms ago. */
+export function useCalm(value, pause) {
+  const [calm, setCalm] = useState(value);
+  const last = useRef(0);
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      last.current = Date.now();
+      setCalm(value);
+    }, Math.max(0, last.current + pause - Date.now()));
+    return () => clearTimeout(timer);
+  }, [value]);
+  return calm;
 }

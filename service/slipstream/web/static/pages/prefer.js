@@ -1,9 +1,8 @@
 // Two answers to the same request, without a name: which is better?
 import { get } from "../lib/api.js";
-import { useCalm } from "../lib/calm.js";
 import { count } from "../lib/format.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { useMark } from "../lib/live.js";
+import { useCalm, useMark } from "../lib/live.js";
 import { useLoad } from "../lib/load.js";
 import { can, useSession } from "../lib/session.js";
 import { Empty, Failure, Loading } from "../parts/basics.js";

@@ -21,6 +21,7 @@ export default function Tasks({ route }) {
   const list = useLiveList({
     name: "tasks",
     id: idOf,
+    at: (task) => task.updated_at,
     read: (cursor, signal) => get("tasks" + query({ ...filters, cursor, limit: PAGE }), { signal }),
     place: filters && JSON.stringify(filters),
     mark: filters && filters.text ? null : held.current.mark, // a search costs too much to be repeated with each change
@@ -35,5 +36,5 @@ export default function Tasks({ route }) {
     return task && linkTo(task, session);
   };
   return html`<${Task} key=${`${tenant} ${id}`} id=${id} tenant=${tenant} query=${route.query} session=${session}
-    filters=${filters} newer=${near(-1)} older=${near(1)} />`;
+    filters=${filters} newer=${near(-1)} older=${near(1)} reread=${list.again} />`;
 }

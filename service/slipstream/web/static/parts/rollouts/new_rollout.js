@@ -1,11 +1,11 @@
 // The form that opens a rollout. What is left empty has its default, which stands beside it.
-import { post } from "../../lib/api.js";
+import { get, post } from "../../lib/api.js";
 import { html } from "../../lib/html.js";
+import { useLoad } from "../../lib/load.js";
 import { go, link } from "../../lib/router.js";
 import { can } from "../../lib/session.js";
 import { notice } from "../basics.js";
 import { Field, typedNumber, typedShares, typedWhole, useForm, wrongAt } from "../fields.js";
-import { useVersionNames, VersionInput } from "../versions/input.js";
 
 const GUARDRAILS = [
   ["failure", "Failures", "0.02", true], ["latency", "Slow answers", "0.05", true], ["feedback", "Feedback", "0.05", true],
@@ -84,4 +84,17 @@ export function NewRollout({ version = "" }) {
       <div class="row"><button class="main" disabled=${busy}>${busy ? "…" : "Open the rollout"}</button>
         <a href=${link("versions")}>Cancel</a></div>
     </form>`;
+}
+
+/** The newest versions, each with what is said of it beside its number. */
+function useVersionNames() {
+  const load = useLoad((signal) => get("versions?limit=50", { signal }), []);
+  return (load.data ? load.data.versions : []).map((one) => [String(one.version), [...one.aliases, one.state].join(", ")]);
+}
+
+/** A field for a version, which knows the newest ones and the aliases. */
+function VersionInput({ ties, names, value, onInput }) {
+  const list = `${ties.id}-known`;
+  return html`<input ...${ties} list=${list} value=${value} onInput=${onInput} inputmode="numeric" autocomplete="off" required />
+    <datalist id=${list}>${names.map(([number, words]) => html`<option key=${number} value=${number}>${words}</option>`)}</datalist>`;
 }

@@ -1,8 +1,7 @@
 // How a group of runs was delivered, and which version was trained on it.
 import { get, query } from "../../lib/api.js";
-import { useCalm } from "../../lib/calm.js";
 import { html, useEffect, useState } from "../../lib/html.js";
-import { useMark } from "../../lib/live.js";
+import { useCalm, useMark } from "../../lib/live.js";
 import { link } from "../../lib/router.js";
 import { can } from "../../lib/session.js";
 import { Badge } from "../basics.js";

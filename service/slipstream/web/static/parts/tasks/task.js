@@ -1,8 +1,7 @@
 // One task: what was said, what was answered and by whom, and what became of it.
 import { get, path } from "../../lib/api.js";
-import { useCalm } from "../../lib/calm.js";
 import { html, useEffect, useState } from "../../lib/html.js";
-import { useMark } from "../../lib/live.js";
+import { useCalm, useMark } from "../../lib/live.js";
 import { useLoad } from "../../lib/load.js";
 import { go, link } from "../../lib/router.js";
 import { can } from "../../lib/session.js";
@@ -22,7 +21,7 @@ const OVER = ["delivered", "dropped", "lost", "rerun"];
 /** Whether nothing more will come of a task by itself. */
 const over = (task) => task.state !== "open" && task.decided && task.groups.every((group) => OVER.includes(group.state));
 
-export function Task({ id, tenant, query, session, filters, newer, older }) {
+export function Task({ id, tenant, query, session, filters, newer, older, reread }) {
   const mark = useCalm(useMark("tasks"), PAUSE);
   const [done, setDone] = useState(false);
   const [erased, setErased] = useState(null);
@@ -32,6 +31,7 @@ export function Task({ id, tenant, query, session, filters, newer, older }) {
   useEffect(() => {
     if (task) setDone(over(task)); // it may go on: groups that were lost are run again
   }, [task]);
+  useEffect(() => erased && reread, [erased]); // the list, once the reader goes on: until then `newer` and `older` lead on
   const back = link("tasks", [], filters || {});
   useKeys({
     u: [() => go(back), "all tasks"],
