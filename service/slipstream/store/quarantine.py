@@ -7,6 +7,7 @@ had such a death, so that the one which causes them is found and those beside it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -117,11 +118,16 @@ async def quarantine_exchange(session: AsyncSession, packed: bytes, now: float) 
     _log.error("quarantined", kind="exchange", reason=REASON)
 
 
-async def delete_exchanges(session: AsyncSession, wanted: Callable[[bytes], bool]) -> int:
-    """Delete the exchanges that are set apart and wanted, by how they are packed; returns how many. Few are set
-    apart."""
+async def delete_exchanges(session: AsyncSession, wanted: Callable[[bytes], bool], *, until: float = math.inf) -> int:
+    """Delete the exchanges that are set apart and wanted, by how they are packed; returns how many. Few are set apart.
+
+    Args:
+        until: Unix seconds; what was set apart later stays.
+    """
     deleted = 0
-    for pk in (await session.scalars(select(QuarantinedExchangeRow.id))).all():
+    for pk in (
+        await session.scalars(select(QuarantinedExchangeRow.id).where(QuarantinedExchangeRow.created_at <= until))
+    ).all():
         try:
             packed = await session.scalar(select(QuarantinedExchangeRow.packed).where(QuarantinedExchangeRow.id == pk))
         except Sealed as error:  # one that was changed, which must not keep the others
