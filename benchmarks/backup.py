@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from filled import fill
 
+from slipstream.capture.redacted import is_of
 from slipstream.store.backup import back_up
 from slipstream.store.database import Database
 from slipstream.store.restore import restore
@@ -43,7 +44,7 @@ async def _measure(folder: Path, calls: int) -> None:
     with _timed("slipstream backup", file):
         await back_up(f"sqlite+aiosqlite:///{store}", file)
     with _timed("slipstream restore", copy):
-        await restore(f"sqlite+aiosqlite:///{copy}", file, replace=False, group_size=1, now=time.time())
+        await restore(f"sqlite+aiosqlite:///{copy}", file, replace=False, group_size=1, now=time.time(), is_of=is_of)
     vacuumed = folder / "vacuumed.db"
     with _timed("SQLite's VACUUM INTO", vacuumed), contextlib.closing(sqlite3.connect(store)) as connection:
         connection.execute("VACUUM INTO ?", (str(vacuumed),))

@@ -14,6 +14,7 @@ from slipstream.capture.redacted import ExchangeRedactor, RedactedExchange
 from slipstream.proxy.tap import Exchange
 from slipstream.redaction.redactor import Redactor
 from slipstream.redaction.rules import RedactRule
+from slipstream.redaction.suspects import Suspects
 
 REDACTOR = Redactor([RedactRule(name="api_key"), RedactRule(name="password")])
 HEX = "0f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c"
@@ -159,6 +160,32 @@ def test_a_key_in_three_parts_is_redacted_and_parts_without_one_stay() -> None:
     assert REDACTOR.redact_json(plain, json.dumps(plain).encode())[0] is plain
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"annotations": []},
+        {"annotations": [{"type": "url_citation", "title": 'of {"a" and ]', "url": "https://example.com"}]},
+        {"logprobs": [{"token": "a", "bytes": [97], "top_logprobs": [{"token": "a", "bytes": [97]}]}]},
+        {"of_a_tool": [[[[[[[[[[[{"deep": "er"}]]]]]]]]]]]},
+    ],
+)
+def test_a_key_in_two_parts_is_redacted_wherever_other_fields_stand_before_their_texts(fields: dict[str, Any]) -> None:
+    parts = [{"type": "output_text", **fields, "text": piece} for piece in (OPENAI[:9], OPENAI[9:])]
+    for between in ([], [7], [[]]):
+        value = {"output": [{"type": "message", "content": [parts[0], *between, parts[1]]}]}
+        for text in (None, json.dumps(value).encode(), json.dumps(value, indent=2).encode()):
+            left = json.loads(REDACTOR.redact_json(value, text)[1])["output"][0]["content"]
+            assert [left[0]["text"], left[-1]["text"]] == ["[redacted:api_key]", ""]
+
+
+def test_messages_with_one_text_each_are_not_read_for_a_key_in_several_parts() -> None:
+    tool = {"type": "function", "parameters": {"properties": {"a": {"items": {"properties": {"b": {"enum": ["c"]}}}}}}}
+    said = [{"role": "user", "content": [{"type": "text", "annotations": [{}], "text": "hello"}]} for _ in range(9)]
+    signs = REDACTOR.signs
+    assert signs is not None
+    assert Suspects(signs).within(json.dumps({"tools": [tool] * 9, "messages": said}).encode()) == set()
+
+
 def test_secrets_as_keys_are_redacted_and_stay_apart() -> None:
     other = OPENAI[:-1] + "9"
     left = json.loads(redacted({"seen": {OPENAI: 1, other: 2, "plain": 3}}))["seen"]
@@ -253,6 +280,27 @@ def test_logprobs_of_a_redacted_answer_are_dropped(streamed: bool) -> None:
 
     [choice] = json.loads(kept("no key here", streamed=streamed).answer)["choices"]
     assert choice["logprobs"]["content"][0]["token"] == "no k", "others keep theirs"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_logprobs_of_a_redacted_response_are_dropped(streamed: bool) -> None:
+    def kept_parts(text: str) -> list[dict[str, Any]]:
+        part = {"type": "output_text", "annotations": [], "text": text, "logprobs": token_by_token(text)["content"]}
+        item = {"type": "message", "id": "msg_1", "role": "assistant", "content": [part]}
+        given = {"id": "resp_1", "object": "response", "status": "completed", "output": [item]}
+        body = json.dumps(given).encode()
+        if streamed:
+            body = b"data: %b\n\n" % json.dumps({"type": "response.completed", "response": given}).encode()
+        call = exchange({"model": "m", "input": "hello", "stream": streamed}, body, [], streamed)
+        call.path = "/v1/responses"
+        found = ExchangeRedactor(REDACTOR, 2**20, parse_memory()).redact(call)
+        assert isinstance(found, RedactedExchange)
+        parts: list[dict[str, Any]] = json.loads(found.answer)["output"][0]["content"]
+        return parts
+
+    part = kept_parts(f"your key is {OPENAI}")[0]
+    assert (part["text"], part["logprobs"]) == ("your key is [redacted:api_key]", None)
+    assert kept_parts("no key here")[0]["logprobs"][0]["token"] == "no k", "others keep theirs"
 
 
 def test_prompt_tokens_of_a_redacted_request_are_dropped() -> None:

@@ -25,12 +25,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from stores import ON_BOTH_STORES, stored_rows
 
+from slipstream.capture.redacted import is_of
 from slipstream.store.backup import back_up
 from slipstream.store.restore import restore
 
 
 async def put_back(store_url: str, path: Path) -> None:
-    await restore(store_url, path, replace=True, group_size=1, now=time.time())
+    await restore(store_url, path, replace=True, group_size=1, now=time.time(), is_of=is_of)
 
 
 def effects(explorer: ScriptedExplorer) -> Counter[str]:
@@ -170,7 +171,7 @@ async def test_a_clients_open_group_of_then_takes_no_new_run(run_loop: RunLoop, 
         await back_up(store_url, tmp_path / "backup")
         await run(loop, "a", run_id=0)
         assert (await commit(loop))["experiences"] == 2
-    await restore(store_url, tmp_path / "backup", replace=True, group_size=2, now=time.time())
+    await restore(store_url, tmp_path / "backup", replace=True, group_size=2, now=time.time(), is_of=is_of)
     async with run_loop(explorer, **how) as loop:
         await run(loop, "a", run_id=0)
         await run(loop, "a", run_id=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 import facade_client
@@ -11,6 +12,10 @@ from shared_by_tenants import RunShared, Shared
 from stores import ON_BOTH_STORES, stored_rows
 
 from slipstream.api.control import create_control
+from slipstream.store.database import Database
+from slipstream.store.preferences import PairKind
+from slipstream.store.tables.preferences import PreferencePairRow
+from slipstream.tenants import qualified
 
 
 def continued(answer: dict[str, Any], more: str) -> list[dict[str, Any]]:
@@ -174,6 +179,46 @@ async def test_an_admin_key_without_a_tenant_crosses_them_and_says_which_where_s
             refused = await shared.ask(key, "POST", "/feedback", json=body, headers=beta)
             assert refused.status_code == 403
             assert refused.json()["error"]["code"] == "slipstream_tenant_forbidden"
+
+
+async def test_a_deletion_by_a_key_that_crosses_tenants_never_takes_one_for_another(
+    run_shared: RunShared, store_url: str
+) -> None:
+    async def delete(name: str, **headers: str) -> tuple[int, Any]:
+        answer = await shared.ask("admin", "DELETE", "/data", params={"session_id": name}, headers=headers)
+        return answer.status_code, answer.json()
+
+    database = Database(store_url)
+    await database.open()
+    async with database.write() as session:
+        for tenant, name in (("acme", "judged"), ("acme", "both"), ("beta", "both")):
+            ref, pair = qualified(tenant, name), f"{tenant}-{name}"
+            session.add(
+                PreferencePairRow(
+                    id=pair,
+                    kind=PairKind.PRODUCTION,
+                    tenant=tenant,
+                    task_ref=ref,
+                    session_ref=ref,
+                    group_id=pair,
+                    left_variant="production",
+                    right_variant="policy",
+                    created_at=time.time(),
+                    updated_at=time.time(),
+                )
+            )
+    await database.close()
+
+    async with run_shared() as shared:
+        status, said = await delete("never-seen")
+        assert (status, said["error"]["code"]) == (409, "several_tenants")
+        assert "x-slipstream-tenant" in said["error"]["message"]
+        assert (await delete("judged"))[1]["deleted"]["preferences"] == 1, "its task is gone, and its judgement is not"
+        assert (await delete("judged"))[0] == 200, "deleted already is no error"
+        assert (await delete("both"))[0] == 409
+        status, said = await delete("both", **{"x-slipstream-tenant": "beta"})
+        assert said["deleted"]["preferences"] == 1
+        assert await stored_rows(store_url, "SELECT id FROM preference_pairs") == [("acme-both",)]
 
 
 async def test_no_caller_can_set_what_it_may_reach(run_shared: RunShared) -> None:

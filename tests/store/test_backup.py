@@ -15,8 +15,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 from stores import ON_BOTH_STORES, stored_rows
 
+from slipstream.capture.redacted import RedactedExchange, is_of, pack_exchanges
 from slipstream.errors import ConfigError, StoreAway
-from slipstream.store import erasure, schema
+from slipstream.store import erasure, quarantine, schema
 from slipstream.store.backup import back_up
 from slipstream.store.backup_file import BackupError, Manifest, opened, written
 from slipstream.store.bulk import insert_rows
@@ -24,7 +25,7 @@ from slipstream.store.cipher import Cipher
 from slipstream.store.database import Database
 from slipstream.store.restore import NotEmpty, restore
 from slipstream.store.sidecars import register
-from slipstream.store.tables.capture import CallRow, CapturedRow, TaskRow
+from slipstream.store.tables.capture import CallRow, CapturedRow, QuarantinedExchangeRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow
 from slipstream.store.tables.runs import GroupRow, RunRow
 from slipstream.store.tables.segments import SegmentRow
@@ -105,7 +106,7 @@ async def test_a_restored_store_has_the_same_rows(
     await fill(store_url, cipher)
     made = await back_up(store_url, tmp_path / "backup")
     assert made.keys == (cipher.fingerprints if cipher else ())
-    restored = await restore(empty_url, tmp_path / "backup", replace=False, group_size=1, now=9.0)
+    restored = await restore(empty_url, tmp_path / "backup", replace=False, group_size=1, now=9.0, is_of=is_of)
     assert restored.manifest == made
     assert await everything(empty_url) == await everything(store_url)
     database = Database(empty_url, cipher)
@@ -130,7 +131,7 @@ async def test_what_is_encrypted_stays_so_and_its_key_is_not_in_the_file(tmp_pat
     assert b"kind words" not in content
     assert b"k" * 32 not in content
     assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600
-    await restore(copy, tmp_path / "backup", replace=False, group_size=1, now=9.0)
+    await restore(copy, tmp_path / "backup", replace=False, group_size=1, now=9.0, is_of=is_of)
     with pytest.raises(ConfigError, match=KEY.fingerprints[0]):
         await Database(copy).open()
 
@@ -139,9 +140,11 @@ async def test_a_store_moves_from_sqlite_to_postgresql(tmp_path: Path, request: 
     source, target = f"sqlite+aiosqlite:///{tmp_path}/a.db", request.getfixturevalue("empty_postgres")()
     await fill(source)
     await back_up(source, tmp_path / "there")
-    await restore(target, tmp_path / "there", replace=False, group_size=1, now=9.0)
+    await restore(target, tmp_path / "there", replace=False, group_size=1, now=9.0, is_of=is_of)
     await back_up(target, tmp_path / "back")
-    await restore(f"sqlite+aiosqlite:///{tmp_path}/b.db", tmp_path / "back", replace=False, group_size=1, now=9.0)
+    await restore(
+        f"sqlite+aiosqlite:///{tmp_path}/b.db", tmp_path / "back", replace=False, group_size=1, now=9.0, is_of=is_of
+    )
     assert await everything(f"sqlite+aiosqlite:///{tmp_path}/b.db") == await everything(source)
 
 
@@ -149,14 +152,14 @@ async def test_a_store_that_holds_something_is_replaced_only_on_request(store_ur
     await fill(store_url)
     await back_up(store_url, tmp_path / "backup")
     with pytest.raises(NotEmpty, match=r"2 rows in tasks.*--replace"):
-        await restore(store_url, tmp_path / "backup", replace=False, group_size=1, now=9.0)
+        await restore(store_url, tmp_path / "backup", replace=False, group_size=1, now=9.0, is_of=is_of)
     before = await everything(store_url)
     engine = create_async_engine(store_url)
     async with engine.begin() as connection:
         await connection.execute(text("DELETE FROM feedback"))
         await connection.execute(text("UPDATE tasks SET selected = false"))
     await engine.dispose()
-    await restore(store_url, tmp_path / "backup", replace=True, group_size=1, now=9.0)
+    await restore(store_url, tmp_path / "backup", replace=True, group_size=1, now=9.0, is_of=is_of)
     assert await everything(store_url) == before
 
 
@@ -172,7 +175,7 @@ async def test_what_was_deleted_since_the_backup_is_deleted_again(store_url: str
     async with database.read() as session:
         told = await erasure.told(session, "session_id", "session-t1")
     await database.close()
-    restored = await restore(store_url, tmp_path / "backup", replace=True, group_size=1, now=9.0)
+    restored = await restore(store_url, tmp_path / "backup", replace=True, group_size=1, now=9.0, is_of=is_of)
     assert restored.erased == 1
     assert await stored_rows(store_url, "SELECT id FROM tasks") == [("t2",)]
     await database.open()
@@ -180,6 +183,30 @@ async def test_what_was_deleted_since_the_backup_is_deleted_again(store_url: str
         assert await erasure.standing(session, 0.0) == {("session_id", "session-t1"): 7.0}
         assert await erasure.told(session, "session_id", "session-t1") == told
     await database.close()
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("sealed", "opens", "left"), [(None, None, {2, 3}), (KEY, KEY, {2, 3}), (KEY, None, {3})])
+@ON_BOTH_STORES
+async def test_what_is_set_apart_of_a_session_that_was_deleted_since_is_deleted_again(
+    store_url: str, tmp_path: Path, sealed: Cipher | None, opens: Cipher | None, left: set[int]
+) -> None:
+    def apart(number: int, session_id: str, at: float) -> QuarantinedExchangeRow:
+        kept = RedactedExchange(b"{}", b"{}", b"", None, 0, 0, 1.0, 0.1, session_id=session_id)
+        return QuarantinedExchangeRow(id=number, packed=pack_exchanges([kept]), reason="died", created_at=at)
+
+    database = Database(store_url, sealed)
+    await database.open()
+    async with database.write() as session:
+        session.add_all([apart(1, "s", 5.0), apart(2, "another", 5.0), apart(3, "s", 8.0)])
+    await back_up(store_url, tmp_path / "backup")
+    async with database.write() as session:
+        await erasure.erase(session, "session_id", "s", 7.0)
+        await quarantine.delete_by_id(session, 1)
+    await database.close()
+    file = tmp_path / "backup"
+    await restore(store_url, file, replace=True, group_size=1, now=9.0, is_of=is_of, cipher=opens)
+    assert {pk for (pk,) in await stored_rows(store_url, "SELECT id FROM quarantined_exchanges")} == left
 
 
 @pytest.mark.slow
@@ -192,12 +219,12 @@ async def test_a_store_in_use_is_not_replaced(store_url: str, tmp_path: Path) ->
         await register(session, "host:8100", 60.0, now=1.0, alone=not database.shared)
     await back_up(store_url, tmp_path / "backup")  # which needs no stop
     with pytest.raises((ConfigError, NotEmpty), match=r"in use by another|host:8100"):
-        await restore(store_url, tmp_path / "backup", replace=True, group_size=1, now=9.0)
+        await restore(store_url, tmp_path / "backup", replace=True, group_size=1, now=9.0, is_of=is_of)
     async with database.read() as session:
         assert (await session.execute(text("SELECT count(*) FROM tasks"))).scalar() == 2
     await database.close()
     if not database.shared:
-        await restore(store_url, tmp_path / "backup", replace=True, group_size=1, now=9.0)
+        await restore(store_url, tmp_path / "backup", replace=True, group_size=1, now=9.0, is_of=is_of)
 
 
 @pytest.mark.slow
@@ -213,7 +240,7 @@ async def test_each_file_that_was_cut_or_changed_is_refused_and_the_store_left_a
         file = tmp_path / f"spoiled-{number}"
         file.write_bytes(content)
         try:
-            await restore(url, file, replace=True, group_size=1, now=9.0)
+            await restore(url, file, replace=True, group_size=1, now=9.0, is_of=is_of)
         except BackupError as error:
             refused.append(str(error).startswith(f"{file}: "))
         assert await everything(url) == before  # some bytes of an archive, such as a date, say nothing
@@ -229,7 +256,7 @@ async def test_a_table_that_was_taken_for_another_is_refused(tmp_path: Path) -> 
         for name in archive.namelist():
             forged.writestr(name, archive.read("tables/marks" if name == "tables/tasks" else name))
     with pytest.raises(BackupError, match="tasks: expected 2 rows with the checksum"):
-        await restore(url, tmp_path / "forged", replace=True, group_size=1, now=9.0)
+        await restore(url, tmp_path / "forged", replace=True, group_size=1, now=9.0, is_of=is_of)
 
 
 async def test_a_backup_of_an_earlier_schema_is_brought_to_this_one(
@@ -247,7 +274,7 @@ async def test_a_backup_of_an_earlier_schema_is_brought_to_this_one(
     await engine.dispose()
     made = await back_up(store_url, tmp_path / "backup")
     assert made.revision == "0009"
-    await restore(empty_url, tmp_path / "backup", replace=False, group_size=1, now=9.0)
+    await restore(empty_url, tmp_path / "backup", replace=False, group_size=1, now=9.0, is_of=is_of)
     database = Database(empty_url)
     await database.open()
     async with database.read() as session:
@@ -263,7 +290,7 @@ async def test_a_backup_of_a_later_schema_is_refused(tmp_path: Path) -> None:
         for name in archive.namelist():
             later.writestr(name, archive.read(name).replace(schema.newest().encode(), b"9999"))
     with pytest.raises(BackupError, match=rf"revision {schema.newest()} at most, found 9999"):
-        await restore(url, tmp_path / "later", replace=True, group_size=1, now=9.0)
+        await restore(url, tmp_path / "later", replace=True, group_size=1, now=9.0, is_of=is_of)
 
 
 async def test_a_backup_is_never_written_over_and_needs_a_store(tmp_path: Path) -> None:
@@ -285,7 +312,7 @@ async def test_a_backup_is_never_written_over_and_needs_a_store(tmp_path: Path) 
     await engine.dispose()
     for attempt in (
         back_up(url, tmp_path / "of-a-later"),
-        restore(url, tmp_path / "backup", replace=True, group_size=1, now=9.0),
+        restore(url, tmp_path / "backup", replace=True, group_size=1, now=9.0, is_of=is_of),
     ):
         with pytest.raises(StoreAway, match="later release"):
             await attempt

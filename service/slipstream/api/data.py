@@ -10,18 +10,21 @@ from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Query, Request
+from sqlalchemy.ext.asyncio import AsyncSession
 
+from slipstream.access.scope import Scope
 from slipstream.api.context import SidecarDep, stored_id
-from slipstream.api.scope import ScopeDep, author, reference
+from slipstream.api.scope import TENANT, ScopeDep, author
 from slipstream.capture.redacted import is_of
 from slipstream.datasets import erasure as dataset_erasure
 from slipstream.datasets.erasure import Deletion
 from slipstream.errors import RequestError
 from slipstream.sidecar import Sidecar
-from slipstream.store import audit, dataset_versions, erasure, quarantine
+from slipstream.store import audit, dataset_versions, erasure, quarantine, tenancy
 from slipstream.store.audit import Action, Write
 from slipstream.store.erasure import Kind
 from slipstream.store.lengths import ID_LENGTH
+from slipstream.tenants import qualified
 
 router = APIRouter(tags=["privacy"])
 
@@ -56,7 +59,7 @@ async def delete_data(
     at, until = time.time(), time.monotonic() + _PATIENCE
     rows: Counter[str] = Counter()
     async with sidecar.database.write() as session:
-        ref = await reference(session, scope, kind, stored_id(sidecar, session_id or task_id or ""))
+        ref = await _reference(session, sidecar, scope, kind, stored_id(sidecar, session_id or task_id or ""))
         batches = await erasure.unread(session)
         found = await erasure.erase(session, kind, ref, at)
         rows["exchanges"] += await quarantine.delete_exchanges(session, lambda packed: is_of(packed, kind, ref))
@@ -101,6 +104,22 @@ async def delete_data(
         datasets = [{"rows": count} for count in in_datasets.values() if count]
     pending |= {"datasets": len(unsettled)}
     return {"erased_at": at, "deleted": dict(rows), "pending": pending, "explorer": told, "datasets": datasets}
+
+
+async def _reference(session: AsyncSession, sidecar: Sidecar, scope: Scope, kind: Kind, name: str) -> str:
+    """The id in the store of what is to be deleted. A wrong tenant would say that all is deleted, and leave it.
+
+    Raises:
+        RequestError: 409, it may be of several tenants.
+    """
+    if scope.tenant is not None:
+        return qualified(scope.tenant, name)
+    configured = [key.scope.tenant for key in sidecar.keys.now() if key.scope.tenant is not None]
+    tenants = await tenancy.to_delete(session, kind, name, configured, is_of)
+    if len(tenants) > 1:
+        text = f"{kind}: {name!r} may be of several tenants ({', '.join(tenants)}); say which in the header {TENANT}"
+        raise RequestError(text, param=kind, status=409, code="several_tenants")
+    return qualified(tenants[0], name)
 
 
 async def _in_datasets(sidecar: Sidecar, deleted: Deletion) -> dataset_erasure.Applied:

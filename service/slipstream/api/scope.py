@@ -15,12 +15,13 @@ from slipstream.store.feedback import Kind
 from slipstream.store.tenancy import with_one_named
 from slipstream.tenants import DEFAULT, NAME, qualified
 
-_TENANT = "x-slipstream-tenant"
+TENANT = "x-slipstream-tenant"
+"""Header by which a key that reaches all tenants says which one is meant."""
 
 _Tenant = Annotated[
     str | None,
     Header(
-        alias=_TENANT,
+        alias=TENANT,
         pattern=NAME,
         description="Only with an admin or operator key without a tenant: whose sessions, tasks and answers are meant.",
     ),
@@ -32,9 +33,9 @@ def _scope(request: Request, tenant: _Tenant = None) -> Scope:
     if tenant in (None, scope.tenant):
         return scope
     if scope.tenant is not None:
-        text = f"{_TENANT}: this key is of the tenant {scope.tenant}; "
+        text = f"{TENANT}: this key is of the tenant {scope.tenant}; "
         text += "only an admin or operator key without one may name another"
-        raise RequestError(text, param=_TENANT, status=403, code="slipstream_tenant_forbidden")
+        raise RequestError(text, param=TENANT, status=403, code="slipstream_tenant_forbidden")
     return msgspec.structs.replace(scope, tenant=tenant)
 
 
@@ -71,6 +72,6 @@ async def reference(session: AsyncSession, scope: Scope, kind: Kind, name: str) 
         return qualified(scope.tenant, name)
     tenants = await with_one_named(session, kind, name)
     if len(tenants) > 1:
-        text = f"{kind}: several tenants have {name!r} ({', '.join(tenants)}); say which in the header {_TENANT}"
+        text = f"{kind}: several tenants have {name!r} ({', '.join(tenants)}); say which in the header {TENANT}"
         raise RequestError(text, param=kind, status=409, code="several_tenants")
     return qualified(tenants[0] if tenants else DEFAULT, name)

@@ -38,12 +38,24 @@ def restore(
     replace: Annotated[bool, typer.Option("--replace", help="Delete what the store holds.")] = False,
 ) -> None:
     """Fill the store from a backup. Its sidecars are stopped."""
+    from slipstream.capture.redacted import is_of
     from slipstream.settings.source import load_settings
+    from slipstream.store.cipher import Cipher
     from slipstream.store.restore import restore as run
 
     settings = load_settings(config, os.environ)
-    group_size = settings.facade_group_size
-    done = asyncio.run(run(settings.store.url, file, replace=replace, group_size=group_size, now=time.time()))
+    keys = settings.store.keys
+    done = asyncio.run(
+        run(
+            settings.store.url,
+            file,
+            replace=replace,
+            group_size=settings.facade_group_size,
+            now=time.time(),
+            is_of=is_of,
+            cipher=Cipher(keys) if keys else None,
+        )
+    )
     made = done.manifest
     print(
         f"restored {_rows(made)} of {made.made_at:%Y-%m-%d %H:%M:%S} UTC, by slipstream {made.slipstream}; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,8 +19,19 @@ from slipstream.redaction.suspects import Suspects
 
 _HIDDEN = "hidden"
 """Beside the kinds: texts that one string alone does not show, in parts of a message or in data URLs."""
-_HIDDEN_SIGNS = (r'\}\s*,\s*\{[^{}\[\]]*"text"', *DATA_URL_SIGNS)
-"""Two parts of a message, one behind the other; a data URL with a text."""
+
+
+def _nested(depth: int) -> str:
+    """The pattern of JSON in which each bracket that opens closes again; anything, if it is deeper than that."""
+    if depth == 0:
+        return "(?s:.*)"
+    return rf'(?:[^"\[\]{{}}]|"(?:[^"\\]|\\.)*"|[\[{{]{_nested(depth - 1)}[\]}}])*'
+
+
+_HIDDEN_SIGNS = (rf',\s*\{{{_nested(8)}"text"\s*:', *DATA_URL_SIGNS)
+"""A part of a message with a text, behind another part; a data URL with a text. What stands before the text in its part
+is told from the end of the part, so that messages of one part each, and tools, are no sign: reading such a chat of
+200 KB takes 5 ms, and this 0.8."""
 
 _MAX_URLS = 2
 """Data URLs within data URLs that are looked into."""
@@ -253,15 +264,22 @@ def _name_of(node: Mapping[str, Any], key: str) -> str:
 def _without_tokens(answer: dict[str, Any], *, answer_redacted: bool, prompt_redacted: bool) -> dict[str, Any]:
     """The answer without the fields that spell a text of it again; the very same where it has none."""
     fields = (*(_TOKEN_FIELDS if answer_redacted else ()), *(_PROMPT_FIELDS if prompt_redacted else ()))
-    without = _emptied(answer, fields)
-    choices = answer.get("choices")
-    if fields and isinstance(choices, list):
-        emptied = [_emptied(choice, fields) if isinstance(choice, dict) else choice for choice in choices]
-        if any(new is not old for new, old in zip(emptied, choices, strict=True)):
-            without = {**without, "choices": emptied}
-    return without
+    if not fields:
+        return answer
+
+    def emptied(record: dict[str, Any]) -> dict[str, Any]:
+        told = {name: None for name in fields if record.get(name) is not None}
+        return {**record, **told} if told else record
+
+    without = _with_each(emptied(answer), "choices", emptied)
+    return _with_each(without, "output", lambda item: _with_each(item, "content", emptied))  # of the Responses API
 
 
-def _emptied(record: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
-    told = {name: None for name in fields if record.get(name) is not None}
-    return {**record, **told} if told else record
+def _with_each(record: dict[str, Any], name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """The record with each object of one of its lists changed; the very same if none changes."""
+    before = record.get(name)
+    if not isinstance(before, list):
+        return record
+    after = [change(each) if isinstance(each, dict) else each for each in before]
+    same = all(new is old for new, old in zip(after, before, strict=True))
+    return record if same else {**record, name: after}

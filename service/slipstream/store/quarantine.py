@@ -7,6 +7,7 @@ had such a death, so that the one which causes them is found and those beside it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -117,19 +118,30 @@ async def quarantine_exchange(session: AsyncSession, packed: bytes, now: float) 
     _log.error("quarantined", kind="exchange", reason=REASON)
 
 
-async def delete_exchanges(session: AsyncSession, wanted: Callable[[bytes], bool]) -> int:
-    """Delete the exchanges that are set apart and wanted, by how they are packed; returns how many. Few are set
-    apart."""
-    deleted = 0
-    for pk in (await session.scalars(select(QuarantinedExchangeRow.id))).all():
+async def exchanges_named(
+    session: AsyncSession, wanted: Callable[[bytes], bool], *, until: float = math.inf
+) -> list[int]:
+    """The ids of the exchanges that are set apart and wanted, by how they are packed. Few are set apart.
+
+    Args:
+        until: Unix seconds; what was set apart later is left out.
+    """
+    found = []
+    named = select(QuarantinedExchangeRow.id).where(QuarantinedExchangeRow.created_at <= until)
+    for pk in (await session.scalars(named)).all():
         try:
             packed = await session.scalar(select(QuarantinedExchangeRow.packed).where(QuarantinedExchangeRow.id == pk))
         except Sealed as error:  # one that was changed, which must not keep the others
             _log.error("quarantined_exchange_unreadable", id=pk, reason=str(error))
             continue
         if packed is not None and wanted(packed):
-            deleted += await delete_by_id(session, pk)
-    return deleted
+            found.append(pk)
+    return found
+
+
+async def delete_exchanges(session: AsyncSession, wanted: Callable[[bytes], bool], *, until: float = math.inf) -> int:
+    """Delete these exchanges; returns how many there were."""
+    return await delete_by_id(session, *await exchanges_named(session, wanted, until=until))
 
 
 async def delete_by_id(session: AsyncSession, *pks: int) -> int:

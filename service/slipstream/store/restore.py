@@ -7,8 +7,9 @@ store that is replaced knows of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,10 @@ from sqlalchemy import Table, delete, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from slipstream.errors import SlipstreamError
-from slipstream.store import erasure, numbering, rewind, schema, sidecars
+from slipstream.store import erasure, numbering, quarantine, rewind, schema, sidecars
 from slipstream.store.backup import tables_of
 from slipstream.store.backup_file import BackupError, BackupReader, Manifest, opened
+from slipstream.store.cipher import MARK, Cipher, Sealed
 from slipstream.store.database import Database
 from slipstream.store.tables.privacy import ErasureRow
 
@@ -46,7 +48,16 @@ class _Erasure(NamedTuple):
     told: Any
 
 
-async def restore(url: str, path: Path, *, replace: bool, group_size: int, now: float) -> Restored:
+async def restore(
+    url: str,
+    path: Path,
+    *,
+    replace: bool,
+    group_size: int,
+    now: float,
+    is_of: Callable[[bytes, erasure.Kind, str], bool],
+    cipher: Cipher | None = None,
+) -> Restored:
     """Make a store again as it was, of the newest schema.
 
     Args:
@@ -54,6 +65,9 @@ async def restore(url: str, path: Path, *, replace: bool, group_size: int, now: 
         replace: what the store holds is deleted, but for the deletions on request that it knows.
         group_size: as `facade.group_size`.
         now: Unix seconds.
+        is_of: says if a packed exchange names a session or a task, by the id in the store.
+        cipher: opens exchanges that are set apart. One that it does not open is deleted with the first deletion that is
+            applied again, because nothing says whose it is.
 
     Raises:
         BackupError: the file is no whole backup that this release can read. The store is as it was.
@@ -78,6 +92,9 @@ async def restore(url: str, path: Path, *, replace: bool, group_size: int, now: 
                     await rewind.settle(session, group_size, now)
                     for deletion in erasures:
                         await _erase_again(session, deletion)
+                        await quarantine.delete_exchanges(
+                            session, partial(_is_deleted, deletion, is_of, cipher), until=deletion.at
+                        )
                     await session.commit()  # of the session: the transaction is the connection's
             await database.scrub()
         finally:
@@ -136,3 +153,15 @@ async def _erase_again(session: AsyncSession, deletion: _Erasure) -> None:
     await erasure.erase(session, deletion.kind, deletion.ref, deletion.at)
     row = await session.get_one(ErasureRow, (deletion.kind, deletion.ref))
     row.told = deletion.told  # the later store knew of all that had been given to the Explorer until then
+
+
+def _is_deleted(
+    deletion: _Erasure, is_of: Callable[[bytes, erasure.Kind, str], bool], cipher: Cipher | None, packed: bytes
+) -> bool:
+    """Return whether an exchange, as it stands in the store, is of what was deleted, or cannot be opened to tell."""
+    if packed[:1] == MARK:
+        try:
+            packed = b"" if cipher is None else cipher.open(packed)
+        except Sealed:
+            packed = b""
+    return not packed or is_of(packed, deletion.kind, deletion.ref)
