@@ -158,6 +158,23 @@ async def test_a_picture_is_kept_as_a_reference_and_the_policy_is_not_asked(
         assert (task["selected"], task["reason"], task["groups"]) == (False, "ineligible:media", [])
 
 
+async def test_an_item_of_a_session_that_was_deleted_does_not_come_back(run_dialects: RunDialects) -> None:
+    async with run_dialects() as (loop, _), openai.AsyncOpenAI(base_url=f"{loop.url}/v1", api_key="k") as client:
+        answers = []
+        for session in ("gone", "there"):
+            header = {"x-slipstream-session-id": session}
+            answers.append(await client.responses.create(model="prod", input=f"I am {session}", extra_headers=header))
+        await of_task(loop, [answer.id for answer in answers])
+        deleted = await loop.client.delete("/data", params={"session_id": "gone"})
+        assert deleted.status_code == 200
+        for answer, problem in zip(answers, ("history_unseen", None), strict=True):
+            referring: Any = [{"type": "item_reference", "id": answer.output[0].id}, {"role": "user", "content": "and?"}]
+            after = await client.responses.create(model="prod", input=referring)
+            [call] = await of_task(loop, [after.id])
+            assert call["problem"] == problem
+            assert ("echo: I am" in json.dumps(call["request"])) is (problem is None)
+
+
 @pytest.mark.slow
 async def test_a_history_that_was_not_seen_is_stored_and_not_run(run_dialects: RunDialects) -> None:
     async with run_dialects() as (loop, _), openai.AsyncOpenAI(base_url=f"{loop.url}/v1", api_key="k") as client:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from slipstream.capture.completion import CapturedCall
 from slipstream.capture.place import Earlier, Place
@@ -29,6 +29,10 @@ _SIGNS = (b'"previous_response_id"', b'"conversation"', b'"previous_message_id"'
 """Fields of a request that may name what came before."""
 
 
+_REFERENCE = b'"item_reference"'
+"""The type of an item of a request that names one of an earlier answer."""
+
+
 _THREAD = b'"thread"'
 """The field by which a request of the Messages API asks the provider to hold the conversation."""
 
@@ -36,6 +40,15 @@ _THREAD = b'"thread"'
 _LAST = 8
 """Messages that are kept of what a `conversation` has said: to be read, for the policy is never asked to go on from
 there. With all of them each of its calls would be larger than the one before, as its client's requests are not."""
+
+
+class _Item(NamedTuple):
+    """An item of an answer, with the size of its JSON in bytes, and the place and the beginning of its call."""
+
+    item: dict[str, Any]
+    size: int
+    place: Place
+    started_at: float
 
 
 class Items:
@@ -47,20 +60,39 @@ class Items:
 
     def __init__(self, limit: int = 32 * 1024**2) -> None:
         self._left = limit
-        self._known: OrderedDict[str, tuple[dict[str, Any], int]] = OrderedDict()
+        self._known: OrderedDict[str, _Item] = OrderedDict()
 
-    def add(self, tenant: str, answer: Mapping[str, Any]) -> None:
-        """Remember the items of an answer."""
+    def add(self, tenant: str, answer: Mapping[str, Any], place: Place, started_at: float) -> None:
+        """Remember the items of an answer.
+
+        Args:
+            started_at: when its call began, Unix seconds.
+        """
         for item in answer["output"]:
             name = item.get("id") if isinstance(item, dict) else None
-            if not isinstance(name, str):
-                continue
-            ref, size = qualified(tenant, name), len(to_json(item))
-            before = self._known.pop(ref, None)
-            self._known[ref] = item, size
-            self._left += (0 if before is None else before[1]) - size
+            if isinstance(name, str):
+                ref = qualified(tenant, name)
+                self._drop(ref)
+                self._known[ref] = kept = _Item(item, len(to_json(item)), place, started_at)
+                self._left -= kept.size
         while self._left < 0:
-            self._left += self._known.popitem(last=False)[1][1]
+            self._drop(next(iter(self._known)))
+
+    def forget(self, erased: Mapping[tuple[str, str], float], before: float) -> None:
+        """Leave out what the store must not have again.
+
+        Args:
+            erased: deletions on request, as of `erasure.standing`.
+            before: Unix seconds; calls from before that are kept no longer.
+        """
+        for ref, (_, _, place, started_at) in list(self._known.items()):
+            names = ("session_id", place.session_id), ("task_id", place.task_id)
+            if started_at < before or any(started_at <= erased.get(name, 0.0) for name in names):
+                self._drop(ref)
+
+    def _drop(self, ref: str) -> None:
+        if (kept := self._known.pop(ref, None)) is not None:
+            self._left += kept.size
 
     def within(self, tenant: str, request: dict[str, Any]) -> dict[str, Any]:
         """The request with the items that it refers to, as far as they are known."""
@@ -68,7 +100,7 @@ class Items:
         if not names:
             return request
         found = {name: self._known.get(qualified(tenant, name)) for name in names}
-        return resolved(request, {name: known[0] for name, known in found.items() if known is not None})
+        return resolved(request, {name: known.item for name, known in found.items() if known is not None})
 
 
 class Newest:
@@ -122,7 +154,7 @@ class Histories:
             return
         asked, answered = call.original
         if call.dialect is Dialect.RESPONSES:
-            self._items.add(call.tenant, from_json(answered)[0])
+            self._items.add(call.tenant, from_json(answered)[0], place, call.started_at)
         elif _THREAD not in asked:
             return
         if call.msg_id is not None:
@@ -130,6 +162,11 @@ class Histories:
             self._known[ref] = Earlier(_held(call.request, call.answer, request, call.problem), call.problem, place)
             if call.dialect is Dialect.RESPONSES and (conversation := conversation_of(request)) is not None:
                 self._newest.add(qualified(call.tenant, conversation), ref)
+
+
+def refers(packed: bytes) -> bool:
+    """Return whether any of these exchanges, packed, may refer to an item of an earlier answer."""
+    return _REFERENCE in packed
 
 
 def named_in(packed: bytes) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from slipstream.capture.backlog import Backlog
 from slipstream.capture.completion import CapturedCall, read_call
 from slipstream.capture.conversations import Conversations, completes
-from slipstream.capture.histories import Histories, Items, Newest, named_in, names_of
+from slipstream.capture.histories import Histories, Items, Newest, named_in, names_of, refers
 from slipstream.capture.place import Place
 from slipstream.capture.prefixes import Prefixes
 from slipstream.capture.redacted import RedactedExchange, pack_exchanges, unpack_exchanges
@@ -26,7 +26,7 @@ from slipstream.selection import Decision
 from slipstream.selection.tally import tally
 from slipstream.serving.page import PRODUCTION
 from slipstream.stages.context import Context, Stage
-from slipstream.store import captured, histories, quarantine, sidecars, units
+from slipstream.store import captured, erasure, histories, quarantine, sidecars, units
 from slipstream.store.bodies import pack
 from slipstream.store.captured import CaptureBatch
 from slipstream.store.recording import Added, NewCall, add_calls
@@ -107,6 +107,7 @@ class Recorder:
         self._decide = decide
         self._unwritten: _Unwritten | None = None
         self._remembered = context.settings.capture.chains
+        self._retention = context.settings.capture.retention
         self._items, self._newest = Items(), Newest(self._remembered)
         self._histories = Histories(self._items, self._newest)
         """For the batch that is read."""
@@ -169,6 +170,10 @@ class Recorder:
 
     async def _earlier(self, batches: Sequence[CaptureBatch]) -> Histories:
         """The conversations that these exchanges go on from, where the provider holds them."""
+        if any(refers(batch.packed) for batch in batches):
+            kept_since = self._clock() - self._retention
+            async with self._database.read() as session:
+                self._items.forget(await erasure.standing(session, kept_since), kept_since)
         suspects = [batch.packed for batch in batches if named_in(batch.packed)]
         if not suspects:
             return Histories(self._items, self._newest)
