@@ -168,7 +168,10 @@ async def test_an_item_of_a_session_that_was_deleted_does_not_come_back(run_dial
         deleted = await loop.client.delete("/data", params={"session_id": "gone"})
         assert deleted.status_code == 200
         for answer, problem in zip(answers, ("history_unseen", None), strict=True):
-            referring: Any = [{"type": "item_reference", "id": answer.output[0].id}, {"role": "user", "content": "and?"}]
+            referring: Any = [
+                {"type": "item_reference", "id": answer.output[0].id},
+                {"role": "user", "content": "and?"},
+            ]
             after = await client.responses.create(model="prod", input=referring)
             [call] = await of_task(loop, [after.id])
             assert call["problem"] == problem
