@@ -156,6 +156,31 @@ async def test_pairs_of_runs_of_production_and_of_what_users_said(tmp_path: Path
         assert await pairs("thumbs") == [("42", "39")]
 
 
+async def test_a_pair_with_production_has_the_rewards_that_it_was_chosen_by(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:  # the store's rewards of the runs are of other calculators
+        await made.task("a", "41", [("42", 0.3)], metadata={"reference": "42"})
+        await made.task("b", "42", [("39", 0.7)], metadata={"reference": "42"}, thumbs=1.0)
+        for source, pairs in (("production_vs_policy", 2), ("thumbs", 1)):
+            wanted = {"kind": "preference", "pairs": {"from": [source], "min_margin": 0.2}}
+            manifest, rows = await _exported(made, tmp_path / "sets", wanted)
+            assert [row.provenance.rewards for row in rows["train"]] == [(1.0, 0.0)] * pairs
+            assert [row.provenance.breakdown["exact_match"] for row in rows["train"]] == [1.0] * pairs
+            assert manifest.counts.rejected_rewards is not None
+            assert manifest.counts.rejected_rewards.most == 0.0
+
+
+async def test_answers_that_the_policy_cannot_be_asked_for_make_no_pair(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        question = {"messages": [{"role": "user", "content": "?"}]}
+        await made.task("liked", "yes", session="s", request=question, thumbs=1.0, problem="history_unseen")
+        await made.task("disliked", "no", session="s", request=question, thumbs=0.0)
+        await made.task("again", "sure", session="s", request=question, thumbs=1.0)
+        wanted = {"kind": "preference", "pairs": {"from": ["thumbs"], "min_margin": 0.2}}
+        manifest, rows = await _exported(made, tmp_path / "sets", wanted)
+        assert [(row.answer["content"], (row.rejected or {})["content"]) for row in rows["train"]] == [("sure", "no")]
+        assert manifest.dropped == {"policy cannot be asked: history_unseen": 1}
+
+
 async def test_names_of_tool_calls_that_servers_draw_make_no_difference(tmp_path: Path) -> None:
     def asked(drawn: str, city: str = "Rome") -> dict[str, Any]:
         function = {"name": "weather", "arguments": json.dumps({"city": city})}

@@ -10,6 +10,7 @@ from typing import Any
 
 from scripted import completion
 
+from slipstream.dialects.form import Problem
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.shadow_requests import packed
@@ -46,11 +47,13 @@ class Stored:
         finish_reason: str = "stop",
         variant: str | None = None,
         then: str | None = None,
+        problem: Problem | None = None,
     ) -> None:
         """Have a task with one call, and a group of shadow runs with their rewards.
 
         Args:
             then: answer of a second call.
+            problem: the reason why the policy cannot be asked this.
             thumbs, comment: reward that a user gave to production's answer, and words.
         """
         at = NOW + next(self._numbers)
@@ -69,7 +72,7 @@ class Stored:
             await write.flush()
             call = CallRow(
                 task_id=ref, position=0, msg_id=qualified(tenant, f"prod-{name}"), request=pack(asked), latency=0.5,
-                variant=variant, answer=pack(said), started_at=at,
+                variant=variant, answer=pack(said), started_at=at, problem=problem,
             )  # fmt: skip
             write.add(call)
             await write.flush()

@@ -146,12 +146,12 @@ class PairSources:
             said(production.feedback),
             call.started_at,
         )
-        answers = []
+        scored = []
         for run in group.runs:
             of_run = _of_run(run, 0)
             again = await self._score(group, production, of_run.request, of_run.answer)
-            answers.append((of_run, None if again is None else again.reward))
-        scored = [(answer, value) for answer, value in answers if value is not None]
+            if again is not None:  # the reward that the pair is chosen by is the one that its provenance has
+                scored.append((replace(of_run, reward=again.reward, breakdown=again.breakdown), again.reward))
         if "production_vs_policy" in self._pairs.from_:
             found += self._against(group, given, scored)
         if "thumbs" in self._pairs.from_:
@@ -209,6 +209,9 @@ class PairSources:
             for each in page:
                 given = said(each.feedback)
                 if given is None or given == self._middle:
+                    continue
+                if each.call.problem is not None:
+                    yield Dropped(f"policy cannot be asked: {each.call.problem}")
                     continue
                 question, liked = asked[each.pk], given > self._middle
                 other, other_liked = waiting.get(question, (0, liked))
