@@ -181,6 +181,53 @@ async def test_answers_that_the_policy_cannot_be_asked_for_make_no_pair(tmp_path
         assert manifest.dropped == {"policy cannot be asked: history_unseen": 1}
 
 
+async def test_thoughts_are_taught_if_the_policy_had_them(tmp_path: Path) -> None:
+    def thinking(answer: str, thought: str, name: str = "reasoning_content") -> dict[str, Any]:
+        return {"role": "assistant", "content": answer, name: thought}
+
+    async with stored(tmp_path) as made:
+        await made.replay("agent", [([thinking("first", "hm"), thinking("good", "so", "reasoning")], 1.0)])
+        asked = {
+            "messages": [{"role": "user", "content": "?"}, thinking("a", "theirs"), {"role": "user", "content": "!"}]
+        }
+        answer = completion("p", "")
+        answer["choices"][0]["message"] = thinking("b", "theirs too")
+        await made.task("of production", answer, request=asked)
+
+        wanted = {"sources": [{"policy": {}}]}
+        _, rows = await _exported(made, tmp_path / "sets", wanted)
+        one, two = rows["train"]
+        assert [one.answer["reasoning_content"], two.answer["reasoning_content"]] == ["hm", "so"]
+        assert two.prompt[1]["reasoning_content"] == "hm", "as the agent sent it"
+        manifest, rows = await _exported(made, tmp_path / "sets", {**wanted, "format": "openai"})
+        assert (rows["train"], manifest.dropped) == ([], {"format_cannot_say:reasoning": 2})
+
+        _, rows = await _exported(made, tmp_path / "sets", {"sources": [{"production": {}}]})
+        [row] = [row for row in rows["train"] if row.answer["content"] == "b"]
+        assert "theirs" not in json.dumps([*row.prompt, row.answer])
+
+
+async def test_a_pair_of_runs_has_the_thoughts_of_both_and_one_with_production_none(tmp_path: Path) -> None:
+    def thinking(text: str) -> dict[str, Any]:
+        return {"role": "assistant", "content": text, "reasoning_content": f"is it {text}?"}
+
+    async with stored(tmp_path) as made:
+        await made.replay("agent", [([thinking("42")], 1.0), ([thinking("41")], 0.0)])
+        known = completion("k", "")
+        known["choices"][0]["message"] = thinking("41")
+        await made.task("a", known, [(thinking("42"), 0.0)], metadata={"reference": "42"})
+
+        async def thoughts(source: str) -> list[list[Any]]:
+            wanted = {"kind": "preference", "pairs": {"from": [source], "min_margin": 0.2}}
+            _, rows = await _exported(made, tmp_path / "sets", wanted)
+            return [
+                [each.get("reasoning_content") for each in (row.answer, row.rejected or {})] for row in rows["train"]
+            ]
+
+        assert await thoughts("runs") == [["is it 42?", "is it 41?"]]
+        assert await thoughts("production_vs_policy") == [[None, None]]
+
+
 async def test_names_of_tool_calls_that_servers_draw_make_no_difference(tmp_path: Path) -> None:
     def asked(drawn: str, city: str = "Rome") -> dict[str, Any]:
         function = {"name": "weather", "arguments": json.dumps({"city": city})}

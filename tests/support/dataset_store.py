@@ -35,7 +35,7 @@ class Stored:
         self,
         name: str,
         answer: str | Mapping[str, Any] = "production's",
-        runs: Sequence[tuple[str, float]] = (),
+        runs: Sequence[tuple[Any, float]] = (),
         *,
         session: str | None = None,
         tenant: str = DEFAULT,
@@ -52,6 +52,7 @@ class Stored:
         """Have a task with one call, and a group of shadow runs with their rewards.
 
         Args:
+            runs: their answers, as of `replay`, and rewards.
             then: answer of a second call.
             problem: the reason why the policy cannot be asked this.
             thumbs, comment: reward that a user gave to production's answer, and words.
@@ -96,7 +97,7 @@ class Stored:
                     RunRow(
                         group_id=f"{ref}.0", run_id=number, state=RunState.SCORED, policy_version=3,
                         msg_id=f"policy-{name}-{number}", request=packed({**asked, "model": "policy"}, asked),
-                        answer=pack(completion(f"policy-{name}-{number}", text)), reward=reward,
+                        answer=pack(_answer(f"policy-{name}-{number}", text)), reward=reward,
                         breakdown={"exact_match": reward}, updated_at=at,
                     )
                 )  # fmt: skip
