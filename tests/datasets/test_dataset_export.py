@@ -228,6 +228,35 @@ async def test_a_pair_of_runs_has_the_thoughts_of_both_and_one_with_production_n
         assert await thoughts("production_vs_policy") == [[None, None]]
 
 
+async def test_a_row_has_the_tools_that_the_model_was_shown(tmp_path: Path) -> None:
+    def function(name: str) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": name}}
+
+    def among(*names: str) -> dict[str, Any]:
+        allowed = {"mode": "auto", "tools": [function(name) for name in names]}
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+
+    tools = [function("look"), function("take")]
+    choices: list[tuple[Any, list[str]]] = [
+        ("auto", ["look", "take"]),
+        ("required", ["look", "take"]),
+        ("none", []),
+        (function("take"), ["take"]),
+        (among("look"), ["look"]),
+    ]
+    async with stored(tmp_path) as made:
+        for place, (choice, _) in enumerate(choices):
+            await made.task(f"{place}", request={"tools": tools, "tool_choice": choice})
+        for name, choice in (("other", function("fly")), ("others", among("fly")), ("custom", {"type": "custom"})):
+            await made.task(name, request={"tools": tools, "tool_choice": choice})
+        await made.task("template", request={"chat_template_kwargs": {"enable_thinking": False}})
+        await made.task("empty", request={"chat_template_kwargs": {}})
+        manifest, rows = await _exported(made, tmp_path / "sets", {"sources": [{"production": {}}]})
+    shown = [[tool["function"]["name"] for tool in row.tools] for row in rows["train"]]
+    assert shown == [*(names for _, names in choices), []]
+    assert manifest.dropped == {"tool_choice": 3, "chat_template_kwargs": 1}
+
+
 async def test_names_of_tool_calls_that_servers_draw_make_no_difference(tmp_path: Path) -> None:
     def asked(drawn: str, city: str = "Rome") -> dict[str, Any]:
         function = {"name": "weather", "arguments": json.dumps({"city": city})}

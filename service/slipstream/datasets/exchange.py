@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slipstream.dialects.allowed_tools import is_among_some, narrowed
 from slipstream.jsontext import to_json
 from slipstream.trajectory import answer_message
 
@@ -22,7 +23,11 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A prompt of at least one message, and an assistant message with text or tool calls."""
+    """A prompt of at least one message, and an assistant message with text or tool calls.
+
+    Attributes:
+        tools: that the model was shown.
+    """
 
     prompt: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
@@ -37,11 +42,14 @@ def exchange(request: Mapping[str, Any], answer: Mapping[str, Any], *, thoughts:
             answers are another model's, which the policy is not shown.
 
     Raises:
-        Unfit: the answer was cut, is empty, or is a refusal; the prompt is empty, or has something else than text.
+        Unfit: the answer was cut, is empty, or is a refusal; the prompt is empty, or has something else than text, or
+            its template was given more than a row can say.
     """
     messages = request.get("messages") or ()
     if not messages:
         raise Unfit("no messages")
+    if request.get("chat_template_kwargs"):
+        raise Unfit("chat_template_kwargs")
     choices: Sequence[Mapping[str, Any]] = answer.get("choices") or ({},)
     if choices[0].get("finish_reason") not in _WHOLE:
         raise Unfit("answer not whole")
@@ -51,9 +59,7 @@ def exchange(request: Mapping[str, Any], answer: Mapping[str, Any], *, thoughts:
     if message.get("function_call"):
         raise Unfit("call in the form before tools")
     *prompt, taught = with_call_ids([*(_plain(each, thoughts) for each in messages), answered(message, thoughts)])
-    return Exchange(
-        tuple(prompt), tuple(tool for tool in request.get("tools") or () if tool.get("type") == "function"), taught
-    )
+    return Exchange(tuple(prompt), _shown_tools(request), taught)
 
 
 def answered(message: Mapping[str, Any], thoughts: bool = False) -> dict[str, Any]:
@@ -118,6 +124,29 @@ def _plain(message: Mapping[str, Any], thoughts: bool) -> dict[str, Any]:
         if isinstance(thought, str) and thought:
             plain["reasoning_content"] = thought
     return plain
+
+
+def _shown_tools(request: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The functions that the Explorer shows the model, by the choice among them.
+
+    Raises:
+        Unfit: the choice is none that the Explorer takes.
+    """
+    choice = request.get("tool_choice")
+    tools = [tool for tool in request.get("tools") or () if tool.get("type") == "function"]
+    if choice is None or choice in ("auto", "required"):
+        return tuple(tools)
+    if choice == "none":
+        return ()
+    if is_among_some(choice) and (allowed := narrowed(request)) is not None:
+        return tuple(allowed["tools"])
+    if isinstance(choice, Mapping) and choice.get("type") == "function":
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else None
+        named = tuple(tool for tool in tools if tool["function"].get("name") == name)
+        if named:
+            return named
+    raise Unfit("tool_choice")
 
 
 def _tool_call(call: Any) -> dict[str, Any]:
