@@ -156,6 +156,107 @@ async def test_pairs_of_runs_of_production_and_of_what_users_said(tmp_path: Path
         assert await pairs("thumbs") == [("42", "39")]
 
 
+async def test_a_pair_with_production_has_the_rewards_that_it_was_chosen_by(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:  # the store's rewards of the runs are of other calculators
+        await made.task("a", "41", [("42", 0.3)], metadata={"reference": "42"})
+        await made.task("b", "42", [("39", 0.7)], metadata={"reference": "42"}, thumbs=1.0)
+        for source, pairs in (("production_vs_policy", 2), ("thumbs", 1)):
+            wanted = {"kind": "preference", "pairs": {"from": [source], "min_margin": 0.2}}
+            manifest, rows = await _exported(made, tmp_path / "sets", wanted)
+            assert [row.provenance.rewards for row in rows["train"]] == [(1.0, 0.0)] * pairs
+            assert [row.provenance.breakdown["exact_match"] for row in rows["train"]] == [1.0] * pairs
+            assert manifest.counts.rejected_rewards is not None
+            assert manifest.counts.rejected_rewards.most == 0.0
+
+
+async def test_answers_that_the_policy_cannot_be_asked_for_make_no_pair(tmp_path: Path) -> None:
+    async with stored(tmp_path) as made:
+        question = {"messages": [{"role": "user", "content": "?"}]}
+        await made.task("liked", "yes", session="s", request=question, thumbs=1.0, problem="history_unseen")
+        await made.task("disliked", "no", session="s", request=question, thumbs=0.0)
+        await made.task("again", "sure", session="s", request=question, thumbs=1.0)
+        wanted = {"kind": "preference", "pairs": {"from": ["thumbs"], "min_margin": 0.2}}
+        manifest, rows = await _exported(made, tmp_path / "sets", wanted)
+        assert [(row.answer["content"], (row.rejected or {})["content"]) for row in rows["train"]] == [("sure", "no")]
+        assert manifest.dropped == {"policy cannot be asked: history_unseen": 1}
+
+
+async def test_thoughts_are_taught_if_the_policy_had_them(tmp_path: Path) -> None:
+    def thinking(answer: str, thought: str, name: str = "reasoning_content") -> dict[str, Any]:
+        return {"role": "assistant", "content": answer, name: thought}
+
+    async with stored(tmp_path) as made:
+        await made.replay("agent", [([thinking("first", "hm"), thinking("good", "so", "reasoning")], 1.0)])
+        asked = {
+            "messages": [{"role": "user", "content": "?"}, thinking("a", "theirs"), {"role": "user", "content": "!"}]
+        }
+        answer = completion("p", "")
+        answer["choices"][0]["message"] = thinking("b", "theirs too")
+        await made.task("of production", answer, request=asked)
+
+        wanted = {"sources": [{"policy": {}}]}
+        _, rows = await _exported(made, tmp_path / "sets", wanted)
+        one, two = rows["train"]
+        assert [one.answer["reasoning_content"], two.answer["reasoning_content"]] == ["hm", "so"]
+        assert two.prompt[1]["reasoning_content"] == "hm", "as the agent sent it"
+        manifest, rows = await _exported(made, tmp_path / "sets", {**wanted, "format": "openai"})
+        assert (rows["train"], manifest.dropped) == ([], {"format_cannot_say:reasoning": 2})
+
+        _, rows = await _exported(made, tmp_path / "sets", {"sources": [{"production": {}}]})
+        [row] = [row for row in rows["train"] if row.answer["content"] == "b"]
+        assert "theirs" not in json.dumps([*row.prompt, row.answer])
+
+
+async def test_a_pair_of_runs_has_the_thoughts_of_both_and_one_with_production_none(tmp_path: Path) -> None:
+    def thinking(text: str) -> dict[str, Any]:
+        return {"role": "assistant", "content": text, "reasoning_content": f"is it {text}?"}
+
+    async with stored(tmp_path) as made:
+        await made.replay("agent", [([thinking("42")], 1.0), ([thinking("41")], 0.0)])
+        known = completion("k", "")
+        known["choices"][0]["message"] = thinking("41")
+        await made.task("a", known, [(thinking("42"), 0.0)], metadata={"reference": "42"})
+
+        async def thoughts(source: str) -> list[list[Any]]:
+            wanted = {"kind": "preference", "pairs": {"from": [source], "min_margin": 0.2}}
+            _, rows = await _exported(made, tmp_path / "sets", wanted)
+            return [
+                [each.get("reasoning_content") for each in (row.answer, row.rejected or {})] for row in rows["train"]
+            ]
+
+        assert await thoughts("runs") == [["is it 42?", "is it 41?"]]
+        assert await thoughts("production_vs_policy") == [[None, None]]
+
+
+async def test_a_row_has_the_tools_that_the_model_was_shown(tmp_path: Path) -> None:
+    def function(name: str) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": name}}
+
+    def among(*names: str) -> dict[str, Any]:
+        allowed = {"mode": "auto", "tools": [function(name) for name in names]}
+        return {"type": "allowed_tools", "allowed_tools": allowed}
+
+    tools = [function("look"), function("take")]
+    choices: list[tuple[Any, list[str]]] = [
+        ("auto", ["look", "take"]),
+        ("required", ["look", "take"]),
+        ("none", []),
+        (function("take"), ["take"]),
+        (among("look"), ["look"]),
+    ]
+    async with stored(tmp_path) as made:
+        for place, (choice, _) in enumerate(choices):
+            await made.task(f"{place}", request={"tools": tools, "tool_choice": choice})
+        for name, choice in (("other", function("fly")), ("others", among("fly")), ("custom", {"type": "custom"})):
+            await made.task(name, request={"tools": tools, "tool_choice": choice})
+        await made.task("template", request={"chat_template_kwargs": {"enable_thinking": False}})
+        await made.task("empty", request={"chat_template_kwargs": {}})
+        manifest, rows = await _exported(made, tmp_path / "sets", {"sources": [{"production": {}}]})
+    shown = [[tool["function"]["name"] for tool in row.tools] for row in rows["train"]]
+    assert shown == [*(names for _, names in choices), []]
+    assert manifest.dropped == {"tool_choice": 3, "chat_template_kwargs": 1}
+
+
 async def test_names_of_tool_calls_that_servers_draw_make_no_difference(tmp_path: Path) -> None:
     def asked(drawn: str, city: str = "Rome") -> dict[str, Any]:
         function = {"name": "weather", "arguments": json.dumps({"city": city})}

@@ -24,8 +24,16 @@ from slipstream.datasets.row import Kind, Provenance, Row, Source
 from slipstream.datasets.trained_dataset import Outcome, TrainedDataset
 from slipstream.datasets.trinity_training import TrainerFiles, train_rows
 from slipstream.errors import ConfigError, SlipstreamError
+from slipstream.local.rollback import rollback
 from slipstream.trinity import side_version
-from slipstream.trinity.checkpoint_files import RESUME_MARKER, VERSION_MARKER, marked, put_in_place, replace_text
+from slipstream.trinity.checkpoint_files import (
+    FULL_FLAG,
+    RESUME_MARKER,
+    VERSION_MARKER,
+    marked,
+    put_in_place,
+    replace_text,
+)
 from slipstream.trinity.job import TrainerRuns, trainer_lock
 from slipstream.trinity.noted_run import RunError
 
@@ -285,6 +293,24 @@ def test_a_run_that_another_version_overtook_is_not_published(policy: Policy) ->
         policy.train()
     policy.publish(1)
     with pytest.raises(RunError, match="version 1 was published since the half-done run for version 1 began"):
+        policy.train(resume=True)
+
+
+def test_a_run_whose_start_was_rolled_back_is_not_resumed(policy: Policy) -> None:
+    for version in (1, 2):
+        policy.publish(version)
+        (policy.job / f"global_step_{version}" / FULL_FLAG).touch()
+    config = policy.folder / "trainer.yaml"
+    config.write_text(json.dumps(policy.document))
+    policy.plan(["to 1", "exit 1"], ["to 3"])
+    with pytest.raises(RunError, match="ended after step 1"):
+        policy.train()
+
+    rollback(1, config)
+    with pytest.raises(RunError, match=r"version 2, from which the half-done run for version 3 started, is gone"):
+        policy.train(resume=True)
+    policy.publish(2)
+    with pytest.raises(RunError, match=r"version 2, from which .* is another one now, as after a rollback; delete"):
         policy.train(resume=True)
 
 

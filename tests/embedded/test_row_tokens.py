@@ -212,6 +212,17 @@ def test_thoughts_of_a_thinking_model_are_part_of_its_answer(smollm2_tokenizer: 
         assert tokenizer.decode(found.answer) == expected
 
 
+def test_thoughts_that_the_prompt_begins_are_not_begun_again(smollm2_tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer, ending = tokenizer_of(smollm2_tokenizer, SMOLLM2)
+    opened = "{%- if add_generation_prompt %}<think>\n{%- endif %}{#- </think> #}"
+    tokenizer.chat_template = f"{tokenizer.get_chat_template()}{opened}"
+    answer = {"role": "assistant", "content": "Clear.", "reasoning_content": "It was clear."}
+    found = RowTokenizer(tokenizer, ending, 512).tokens(row([ASKS], [], answer))
+    assert isinstance(found, RowTokens)
+    assert tokenizer.decode(found.prompt).rstrip().endswith("<think>")
+    assert tokenizer.decode(found.answer) == "It was clear.\n</think>\n\nClear.<|im_end|>"
+
+
 def test_a_row_that_cannot_be_trained_on_is_left_out_whole(smollm2_tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer, ending = tokenizer_of(smollm2_tokenizer, SMOLLM2)
     by_row = RowTokenizer(tokenizer, ending, 64)

@@ -228,6 +228,29 @@ def test_a_run_that_died_before_or_after_its_version_was_published_is_published_
     assert not (settings.job_dir / "dataset_run").exists()
 
 
+def test_a_run_goes_on_from_the_version_that_it_started_from_alone(
+    byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(byte_model, tmp_path, trainer={"save_interval": 1, "total_steps": 1})
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    train(settings, rows())
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            train(settings, rows())
+    [file] = checkpoints.weights_path(settings.job_dir, 1).glob("*.safetensors")
+    made = file.stat().st_mtime_ns
+    os.utime(file, ns=(made, made + 1_000_000_000))  # trained anew after a rollback
+    with pytest.raises(SlipstreamError, match=r"version 1, from which .* version 2 started, is another one now"):
+        train(settings, rows(), resume=True)
+    os.utime(file, ns=(made, made))
+    done = train(settings, rows(), resume=True)
+    assert (done.version, done.parent) == (2, 1)
+
+
 def test_sigterm_ends_it_after_the_step_and_resume_goes_on(byte_model: Path, tmp_path: Path) -> None:
     settings = config(byte_model, tmp_path, buffer={"train_batch_size": 4, "total_epochs": 4})
     process = start(settings, rows(), Kind.SFT)

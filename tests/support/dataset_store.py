@@ -10,6 +10,7 @@ from typing import Any
 
 from scripted import completion
 
+from slipstream.dialects.form import Problem
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.shadow_requests import packed
@@ -34,7 +35,7 @@ class Stored:
         self,
         name: str,
         answer: str | Mapping[str, Any] = "production's",
-        runs: Sequence[tuple[str, float]] = (),
+        runs: Sequence[tuple[Any, float]] = (),
         *,
         session: str | None = None,
         tenant: str = DEFAULT,
@@ -46,11 +47,14 @@ class Stored:
         finish_reason: str = "stop",
         variant: str | None = None,
         then: str | None = None,
+        problem: Problem | None = None,
     ) -> None:
         """Have a task with one call, and a group of shadow runs with their rewards.
 
         Args:
+            runs: their answers, as of `replay`, and rewards.
             then: answer of a second call.
+            problem: the reason why the policy cannot be asked this.
             thumbs, comment: reward that a user gave to production's answer, and words.
         """
         at = NOW + next(self._numbers)
@@ -69,7 +73,7 @@ class Stored:
             await write.flush()
             call = CallRow(
                 task_id=ref, position=0, msg_id=qualified(tenant, f"prod-{name}"), request=pack(asked), latency=0.5,
-                variant=variant, answer=pack(said), started_at=at,
+                variant=variant, answer=pack(said), started_at=at, problem=problem,
             )  # fmt: skip
             write.add(call)
             await write.flush()
@@ -93,7 +97,7 @@ class Stored:
                     RunRow(
                         group_id=f"{ref}.0", run_id=number, state=RunState.SCORED, policy_version=3,
                         msg_id=f"policy-{name}-{number}", request=packed({**asked, "model": "policy"}, asked),
-                        answer=pack(completion(f"policy-{name}-{number}", text)), reward=reward,
+                        answer=pack(_answer(f"policy-{name}-{number}", text)), reward=reward,
                         breakdown={"exact_match": reward}, updated_at=at,
                     )
                 )  # fmt: skip

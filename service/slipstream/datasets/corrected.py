@@ -114,7 +114,7 @@ class CorrectionSources:
         if call.problem is not None:
             return Dropped(f"policy cannot be asked: {call.problem}")
         try:
-            made = exchange(call.request, call.answer)
+            made = exchange(call.request, call.answer, thoughts=call.by_policy)
         except Unfit as unfit:
             return Dropped(str(unfit))
         if self._of_session[task.session_ref] >= self._wanted.per_session:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slipstream.dialects.allowed_tools import is_among_some, narrowed
 from slipstream.jsontext import to_json
 from slipstream.trajectory import answer_message
 
@@ -13,8 +14,7 @@ _WHOLE = ("stop", "tool_calls", None)
 """Reasons for which an answer ends when it is whole. None: its server gives none."""
 
 _PARTS = ("content", "tool_calls", "name", "tool_call_id", "role")
-"""Fields of a message that are taught. Reasoning is left out: its text is not the answer, and is often signed or a
-summary."""
+"""Fields of a message that are taught, beside thoughts."""
 
 
 class Unfit(Exception):
@@ -23,22 +23,33 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A prompt of at least one message, and an assistant message with text or tool calls."""
+    """A prompt of at least one message, and an assistant message with text or tool calls.
+
+    Attributes:
+        tools: that the model was shown.
+    """
 
     prompt: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
     answer: Mapping[str, Any]
 
 
-def exchange(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Exchange:
+def exchange(request: Mapping[str, Any], answer: Mapping[str, Any], *, thoughts: bool) -> Exchange:
     """The exchange of a request and its answer, both in the chat form.
 
+    Args:
+        thoughts: keep those of the messages: the policy gave the answer. The thoughts in production's requests and
+            answers are another model's, which the policy is not shown.
+
     Raises:
-        Unfit: the answer was cut, is empty, or is a refusal; the prompt is empty, or has something else than text.
+        Unfit: the answer was cut, is empty, or is a refusal; the prompt is empty, or has something else than text, or
+            its template was given more than a row can say.
     """
     messages = request.get("messages") or ()
     if not messages:
         raise Unfit("no messages")
+    if request.get("chat_template_kwargs"):
+        raise Unfit("chat_template_kwargs")
     choices: Sequence[Mapping[str, Any]] = answer.get("choices") or ({},)
     if choices[0].get("finish_reason") not in _WHOLE:
         raise Unfit("answer not whole")
@@ -47,19 +58,17 @@ def exchange(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Exchange:
         raise Unfit("refusal")
     if message.get("function_call"):
         raise Unfit("call in the form before tools")
-    *prompt, taught = with_call_ids([*(_plain(each) for each in messages), answered(message)])
-    return Exchange(
-        tuple(prompt), tuple(tool for tool in request.get("tools") or () if tool.get("type") == "function"), taught
-    )
+    *prompt, taught = with_call_ids([*(_plain(each, thoughts) for each in messages), answered(message, thoughts)])
+    return Exchange(tuple(prompt), _shown_tools(request), taught)
 
 
-def answered(message: Mapping[str, Any]) -> dict[str, Any]:
+def answered(message: Mapping[str, Any], thoughts: bool = False) -> dict[str, Any]:
     """The parts of an assistant message that are taught.
 
     Raises:
-        Unfit: there are none.
+        Unfit: there are none, or thoughts alone.
     """
-    plain = _plain({**message, "role": "assistant"})
+    plain = _plain({**message, "role": "assistant"}, thoughts)
     plain.pop("name", None)
     if not plain.get("tool_calls") and not plain.get("content"):
         raise Unfit("empty answer")
@@ -95,14 +104,14 @@ def with_call_ids(messages: Iterable[Any]) -> list[Any]:
 
 
 def says_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two assistant messages have the same text and the same calls."""
+    """Return whether two assistant messages have the same text and the same calls, whatever was thought before."""
     try:
         return with_call_ids([answered(one)]) == with_call_ids([answered(other)])
     except Unfit:
         return dict(one) == dict(other)
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(message: Mapping[str, Any], thoughts: bool) -> dict[str, Any]:
     plain = {name: message[name] for name in _PARTS if message.get(name) is not None}
     if plain.get("role") == "function" or "role" not in plain:
         raise Unfit("message of an unknown role")
@@ -110,7 +119,34 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
         plain["content"] = _text(plain["content"])
     if calls := plain.get("tool_calls"):
         plain["tool_calls"] = [_tool_call(call) for call in calls]
+    if thoughts and plain["role"] == "assistant":
+        thought = message.get("reasoning") or message.get("reasoning_content")
+        if isinstance(thought, str) and thought:
+            plain["reasoning_content"] = thought
     return plain
+
+
+def _shown_tools(request: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The functions that the Explorer shows the model, by the choice among them.
+
+    Raises:
+        Unfit: the choice is none that the Explorer takes.
+    """
+    choice = request.get("tool_choice")
+    tools = [tool for tool in request.get("tools") or () if tool.get("type") == "function"]
+    if choice is None or choice in ("auto", "required"):
+        return tuple(tools)
+    if choice == "none":
+        return ()
+    if is_among_some(choice) and (allowed := narrowed(request)) is not None:
+        return tuple(allowed["tools"])
+    if isinstance(choice, Mapping) and choice.get("type") == "function":
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else None
+        named = tuple(tool for tool in tools if tool["function"].get("name") == name)
+        if named:
+            return named
+    raise Unfit("tool_choice")
 
 
 def _tool_call(call: Any) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class _Answer:
     breakdown: Mapping[str, float | None]
     feedback: float | None
     at: float
+    by_policy: bool = False
 
 
 class PairSources:
@@ -146,12 +147,12 @@ class PairSources:
             said(production.feedback),
             call.started_at,
         )
-        answers = []
+        scored = []
         for run in group.runs:
             of_run = _of_run(run, 0)
             again = await self._score(group, production, of_run.request, of_run.answer)
-            answers.append((of_run, None if again is None else again.reward))
-        scored = [(answer, value) for answer, value in answers if value is not None]
+            if again is not None:  # the reward that the pair is chosen by is the one that its provenance has
+                scored.append((replace(of_run, reward=again.reward, breakdown=again.breakdown), again.reward))
         if "production_vs_policy" in self._pairs.from_:
             found += self._against(group, given, scored)
         if "thumbs" in self._pairs.from_:
@@ -210,6 +211,9 @@ class PairSources:
                 given = said(each.feedback)
                 if given is None or given == self._middle:
                     continue
+                if each.call.problem is not None:
+                    yield Dropped(f"policy cannot be asked: {each.call.problem}")
+                    continue
                 question, liked = asked[each.pk], given > self._middle
                 other, other_liked = waiting.get(question, (0, liked))
                 if other_liked is liked or other not in known:
@@ -267,12 +271,14 @@ class PairSources:
     def _row(
         self, task: OfTask, source: Source, group: str | None, chosen: _Answer, rejected: _Answer
     ) -> Row | Dropped:
+        # with thoughts in one of them alone, a pair would teach to think, or not to
+        thoughts = chosen.by_policy and rejected.by_policy
         try:
-            better = exchange(chosen.request, chosen.answer)
-            worse = exchange(rejected.request, rejected.answer)
+            better = exchange(chosen.request, chosen.answer, thoughts=thoughts)
+            worse = exchange(rejected.request, rejected.answer, thoughts=thoughts)
         except Unfit as unfit:
             return Dropped(str(unfit))
-        if better.answer == worse.answer:
+        if says_the_same(better.answer, worse.answer):
             return Dropped("both answers are equal")
         provenance = Provenance(
             task=task.ref,
@@ -295,7 +301,15 @@ def _of_run(run: ScoredRun, at: int) -> _Answer:
     call = run.calls[at]
     version = version_name(call.policy_version)
     return _Answer(
-        call.request, call.answer, version, call.msg_id, run.reward, run.breakdown, said(run.feedback), run.updated_at
+        call.request,
+        call.answer,
+        version,
+        call.msg_id,
+        run.reward,
+        run.breakdown,
+        said(run.feedback),
+        run.updated_at,
+        True,
     )
 
 
@@ -315,7 +329,7 @@ def _question(answer: ProductionAnswer) -> bytes:
 
 
 def _judged_run(call: PolicyCall, variant: str, at: float) -> _Answer:
-    return _Answer(call.request, call.answer, variant, call.msg_id, None, {}, None, at)
+    return _Answer(call.request, call.answer, variant, call.msg_id, None, {}, None, at, by_policy=True)
 
 
 def _first_difference(one: Sequence[PolicyCall], other: Sequence[PolicyCall]) -> int | None:

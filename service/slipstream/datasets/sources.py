@@ -187,7 +187,7 @@ class Sources:
             if good is None:
                 return Dropped("neither a reward nor feedback")
         try:
-            made = exchange(request, answer)
+            made = exchange(request, answer, thoughts=provenance.source is Source.POLICY)
         except Unfit as unfit:
             return Dropped(str(unfit))
         return Row(self._dataset.kind, made.prompt, made.answer, provenance, made.tools, good=good)

@@ -136,6 +136,7 @@ def _run(
         newest=newest,
         rows=buffer["train_batch_size"],
         folder=folder,
+        parent_at=SideRun.written_at(job_dir, parent),
     )
     run.check_digest(_digest(files.training, dataset, written))
     document = side_job.document(

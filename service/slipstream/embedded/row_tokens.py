@@ -22,6 +22,7 @@ from slipstream.datasets.row import Row
 from slipstream.datasets.special_tokens import special_texts
 from slipstream.dialects.hermes import TOOL_CALL
 from slipstream.embedded.chat import Message, Tool, answer_text, prompt_ids
+from slipstream.embedded.thoughts import begun_by
 
 _MESSAGES, _TOOLS = TypeAdapter(list[Message]), TypeAdapter(list[Tool])
 
@@ -79,8 +80,9 @@ class RowTokenizer:
         """Return the row's token ids, or why it is left out. Nothing is ever cut off a row."""
         try:
             prompt = self._prompt_ids(row, row.prompt)
-            answer = self.answer_ids(row.answer)
-            rejected = None if row.rejected is None else self.answer_ids(row.rejected)
+            begun = self._thinks and begun_by(prompt, self._tokenizer)
+            answer = self.answer_ids(row.answer, begun)
+            rejected = None if row.rejected is None else self.answer_ids(row.rejected, begun)
             hinted = None if row.correction is None else self._hinted_ids(row, row.correction)
         except (jinja2.TemplateError, TypeError, ValueError):  # half of a surrogate pair is a TypeError
             return LeftOut.NOT_RENDERED
@@ -95,8 +97,11 @@ class RowTokenizer:
             found = replace(found, hinted=hinted, correction=self._text_ids(row.correction))
         return found if found.longest <= self._longest else LeftOut.TOO_LONG
 
-    def answer_ids(self, message: Mapping[str, Any]) -> list[int] | None:
+    def answer_ids(self, message: Mapping[str, Any], begun: bool = False) -> list[int] | None:
         """Return an answer's token ids with the one that ends the turn; None for an answer that says nothing.
+
+        Args:
+            begun: the prompt ends with the tag that opens thoughts, as some chat templates write it.
 
         Raises:
             ValidationError: it is no assistant message of text and calls.
@@ -106,7 +111,7 @@ class RowTokenizer:
         if not text.strip():
             return None
         if self._thinks:
-            text = _with_thoughts(text, message.get("reasoning_content"))
+            text = _with_thoughts(text, message.get("reasoning_content"), begun)
         return [*self._text_ids(text), self._end]
 
     def _prompt_ids(self, row: Row, messages: Sequence[Any]) -> list[int]:
@@ -120,10 +125,11 @@ class RowTokenizer:
         return list(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
 
-def _with_thoughts(text: str, thoughts: str | None) -> str:
+def _with_thoughts(text: str, thoughts: str | None, begun: bool) -> str:
     """Return an answer as a model writes it that thinks first, as Qwen3: an empty line is between the two."""
     if thoughts:
-        return f"<think>\n{thoughts}\n</think>\n\n{text}"
+        opening = "" if begun else "<think>\n"
+        return f"{opening}{thoughts}\n</think>\n\n{text}"
     return text.replace(f"</think>\n{TOOL_CALL}", f"</think>\n\n{TOOL_CALL}", 1)  # read from a call, it was stripped
 
 

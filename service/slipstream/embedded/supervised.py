@@ -113,6 +113,7 @@ class _Training:
             version=newest + 1,
             steps=steps_of(config, len(taken)),
             folder=folder,
+            parent_at=EmbeddedRun.written_at(config.job_dir, parent),
         )
         run.check_digest(self._digest(table))
         # no more than is trained on: with rows left, a Trainer that resumes at its last step makes one step more

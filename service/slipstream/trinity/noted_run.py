@@ -47,6 +47,8 @@ class NotedRun:
         version: that it makes.
         steps: in all.
         folder: of the run, in the directory of the policy's job.
+        parent_at: when the weights of `parent` were written, as `written_at` returns it; None in a run of an earlier
+            release too.
     """
 
     FOLDER: ClassVar[str]
@@ -58,6 +60,7 @@ class NotedRun:
     version: int
     steps: int
     folder: Path = field(compare=False)
+    parent_at: int | None = None
 
     @property
     def newest_before(self) -> int:
@@ -68,6 +71,14 @@ class NotedRun:
     def folder_of(cls, job_dir: Path) -> Path:
         """Return the folder of a job's run, whether it is there or not."""
         return job_dir / cls.FOLDER
+
+    @staticmethod
+    def written_at(job_dir: Path, version: int) -> int | None:
+        """Return when the weights of a job's version were written, in nanoseconds of the file system's clock; None if
+        they are not there, and for the base model. Two versions that had one number, one after the other, differ in it.
+        """
+        files = (step_directory(job_dir, version) / "actor" / "huggingface").glob("*.safetensors")
+        return max((file.stat().st_mtime_ns for file in files), default=None)
 
     @classmethod
     def load(cls, job_dir: Path) -> Self | None:
@@ -94,7 +105,8 @@ class NotedRun:
             resume: a half-done run is to go on.
 
         Raises:
-            RunError: a run is half done and `resume` is not given, or the other way round; or it is another run.
+            RunError: a run is half done and `resume` is not given, or the other way round; it is another run; or what
+                it started from is no longer what the job has.
         """
         folder = cls.folder_of(job_dir)
         if begun is None:
@@ -115,6 +127,13 @@ class NotedRun:
             raise RunError(
                 f"version {newest} was published since the half-done run for version {begun.version} began: what it "
                 f"was trained from is no longer the newest; delete {folder} and train again"
+            )
+        parent_at = cls.written_at(job_dir, begun.parent)
+        if begun.parent and (parent_at is None or begun.parent_at not in (None, parent_at)):
+            raise RunError(
+                f"version {begun.parent}, from which the half-done run for version {begun.version} started, "
+                f"{'is gone' if parent_at is None else 'is another one now'}, as after a rollback; delete {folder} and "
+                "train again"
             )
 
     @classmethod
