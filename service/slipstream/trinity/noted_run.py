@@ -77,7 +77,7 @@ class NotedRun:
         """Return when the weights of a job's version were written, in nanoseconds of the file system's clock; None if
         they are not there, and for the base model. Two versions that had one number, one after the other, differ in it.
         """
-        files = (step_directory(job_dir, version) / "actor" / "huggingface").glob("*.safetensors")
+        files = (step_directory(job_dir, version) / "actor").rglob("*.safetensors")
         return max((file.stat().st_mtime_ns for file in files), default=None)
 
     @classmethod
