@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from stores import ON_BOTH_STORES
 
-from slipstream.store import commits, feedback, planning, quarantine, ready_groups, runs, tasks
+from slipstream.store import commits, planning, quarantine, ready_groups, runs, scoring_again, tasks
 from slipstream.store.bodies import pack
 from slipstream.store.database import Database
 from slipstream.store.msg_ids import NamedCall, named_call
@@ -174,7 +174,7 @@ async def test_it_looks_at_no_other_groups_and_runs(database: Database) -> None:
     event.listen(Engine, "before_cursor_execute", executed)
     for dropped in (True, False):
         async with database.write() as session:
-            await feedback.score_tasks_again(session, names, dropped=dropped)
+            await scoring_again.score_tasks_again(session, names, dropped=dropped)
     event.remove(Engine, "before_cursor_execute", executed)
     async with database.read() as session:
         connection = await session.connection()

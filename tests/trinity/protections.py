@@ -72,7 +72,7 @@ PROTECTIONS = (
         "the first reward of an answer wins",
         f"{FEEDBACK}::test_the_same_feedback_twice_arrives_once_and_the_last_word_counts",
         (
-            "store/feedback.py",
+            "store/scoring_again.py",
             "_OPEN_GROUPS = (GroupState.RUNNING, GroupState.READY)",
             "_OPEN_GROUPS = (GroupState.RUNNING,)",
         ),

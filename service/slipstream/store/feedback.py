@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Exists, Select, and_, case, delete, exists, null, or_, select, update
+from sqlalchemy import ColumnElement, Exists, and_, delete, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from slipstream.serving.page import PRODUCTION
 from slipstream.store.bulk import batches
 from slipstream.store.msg_ids import NamedCall, named_call
-from slipstream.store.quarantine import MOST_DEATHS
-from slipstream.store.states import FEEDBACK_WITHOUT_EFFECT, FeedbackState, GroupState, RunState, move
+from slipstream.store.scoring_again import OPEN, rewards_may_change, runs_of, score_again, to_be_calculated
+from slipstream.store.states import FEEDBACK_WITHOUT_EFFECT, FeedbackState, RunState, move
 from slipstream.store.tables.capture import CallRow, TaskRow
 from slipstream.store.tables.feedback import FeedbackRow, FeedbackTargetRow
 from slipstream.store.tables.runs import GroupRow, RunCallRow, RunRow
@@ -27,24 +27,6 @@ from slipstream.tenants import split
 Kind = Literal["msg_id", "task_id", "session_id"]
 Ref = tuple[Kind, str]
 """A thing that a feedback can name, by its id in the store, which has its tenant: also an answer of the policy."""
-
-_OPEN_GROUPS = (GroupState.RUNNING, GroupState.READY)
-# In words for which SQLite has no index: by the state it would go through all groups that wait, or were ever dropped.
-_UNDELIVERED = GroupRow.state.not_in([state for state in GroupState if state not in _OPEN_GROUPS])
-_OPEN = or_(
-    _UNDELIVERED,
-    and_(
-        GroupRow.state.not_in([state for state in GroupState if state != GroupState.DROPPED]),
-        GroupRow.commit_id.is_(None),
-    ),
-)
-"""Groups whose rewards may still change: nothing of them was delivered. One that was dropped because its runs could
-not be scored comes back with what is known now; one that a delivery dropped may have been trained on in part."""
-
-_ENDED_GROUPS = (GroupState.READY, GroupState.DROPPED)
-_ENDED = GroupRow.state.not_in([state for state in GroupState if state not in _ENDED_GROUPS])
-_AGAIN = (RunState.ANSWERED, RunState.SCORED, RunState.FAILED)
-"""States of runs that may be scored again, if they have an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +202,8 @@ async def _match(session: AsyncSession, target: FeedbackTargetRow, now: float) -
         await _take_back(session, target)
     await _supersede(session, FeedbackTargetRow.call_pk == call.pk)
     target.call_pk, target.matched_to, target.state = call.pk, matched_to, move(target.state, FeedbackState.MATCHED)
-    shadow_calls = (await session.scalars(_runs(GroupRow.call_id.in_(about), _OPEN))).all()
-    return await _score_again(session, [*shadow_calls, *await _replays_of(session, about)])
+    shadow_calls = (await session.scalars(runs_of(GroupRow.call_id.in_(about), OPEN))).all()
+    return await score_again(session, [*shadow_calls, *await _replays_of(session, about)])
 
 
 async def _who_gave(session: AsyncSession, call: NamedCall) -> Literal["production", "lane"]:
@@ -234,7 +216,7 @@ async def _replays_of(session: AsyncSession, calls: Sequence[int]) -> list[int]:
     later = aliased(CallRow)
     goes_on = exists().where(later.task_id == CallRow.task_id, later.position > CallRow.position)
     tasks = (await session.scalars(select(CallRow.task_id).where(CallRow.id.in_(calls), ~goes_on))).all()
-    return await _to_be_calculated(session, GroupRow.task_id.in_(tasks), GroupRow.call_id.is_(None), _OPEN)
+    return await to_be_calculated(session, GroupRow.task_id.in_(tasks), GroupRow.call_id.is_(None), OPEN)
 
 
 async def policy_run(session: AsyncSession, ref: str) -> RunRow | None:
@@ -262,7 +244,7 @@ async def _match_run(session: AsyncSession, target: FeedbackTargetRow, run: RunR
     if run.state == RunState.OPEN:
         return False
     run.due_at = run.updated_at = now  # what the grace was for is here; feedback on production's answer does not end it
-    return await _score_again(session, [run.id])
+    return await score_again(session, [run.id])
 
 
 async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -> NamedCall | None:
@@ -276,25 +258,6 @@ async def _production_answer(session: AsyncSession, target: FeedbackTargetRow) -
         query = query.where(TaskRow.session_id == target.ref).order_by(TaskRow.updated_at.desc())
     call_pk = await session.scalar(query.order_by(CallRow.id.desc()).limit(1))
     return None if call_pk is None else NamedCall(call_pk)
-
-
-def has_open_groups() -> Exists:
-    """Return the condition under which the task of a select may have runs for `score_tasks_again`."""
-    return exists().where(GroupRow.task_id == TaskRow.id, _OPEN)
-
-
-async def score_tasks_again(session: AsyncSession, task_ids: Sequence[str], *, dropped: bool = True) -> bool:
-    """Something new is known of tasks: a reference answer, say, or further calls. Returns True when a run is to be
-    scored again.
-
-    Args:
-        dropped: also runs of groups that were dropped because they could not be scored.
-    """
-    may_change = _OPEN if dropped else _UNDELIVERED
-    again: list[int] = []
-    for some in batches(task_ids):
-        again += await _to_be_calculated(session, GroupRow.task_id.in_(some), may_change)
-    return await _score_again(session, again)
 
 
 async def _supersede(session: AsyncSession, *conditions: ColumnElement[bool]) -> None:
@@ -316,43 +279,3 @@ async def _take_back(session: AsyncSession, target: FeedbackTargetRow) -> None:
     newest = await session.scalar(query.order_by(FeedbackTargetRow.id.desc()).limit(1))
     if newest is not None:
         newest.state = move(newest.state, FeedbackState.MATCHED)
-
-
-def rewards_may_change(group: GroupRow) -> bool:
-    """Return whether nothing of the group was delivered: `_OPEN`, of a row."""
-    if group.state == GroupState.DROPPED:
-        return group.commit_id is None
-    return group.state in _OPEN_GROUPS
-
-
-def _runs(*of_groups: ColumnElement[bool]) -> Select[int]:
-    """Select the runs of groups."""
-    return select(RunRow.id).join(GroupRow, GroupRow.id == RunRow.group_id).where(*of_groups)
-
-
-async def _to_be_calculated(session: AsyncSession, *of_groups: ColumnElement[bool]) -> list[int]:
-    """The runs of groups, but for those that their agents gave a reward: it is not for a calculator to replace."""
-    found = await session.execute(_runs(*of_groups).add_columns(RunRow.ending))
-    return [pk for pk, ending in found if (ending or {}).get("reward") is None]
-
-
-async def _score_again(session: AsyncSession, pks: Sequence[int]) -> bool:
-    """Send runs that have an answer back to be scored with what is known when they are due. Those that were set apart
-    stay, also if a person dropped them since: the training side may die of one once more."""
-    for state in _AGAIN:
-        answered = move(state, RunState.ANSWERED)
-    for group in _ENDED_GROUPS:
-        running = move(group, GroupState.RUNNING)
-    ended = RunRow.state.not_in([state for state in RunState if state not in _AGAIN]), RunRow.msg_id.is_not(None)
-    alive = (RunRow.state == RunState.ANSWERED) | (RunRow.tries < MOST_DEATHS)
-    # of those that were scored at once: their grace is over, also if that was by a clock that was ahead then
-    due_at = case((RunRow.state == RunState.ANSWERED, RunRow.due_at), else_=0.0)
-    nothing = {"reward": None, "breakdown": null(), "reason": None}
-    again = update(RunRow).values(state=answered, due_at=due_at, revision=RunRow.revision + 1, **nothing)
-    groups: set[str] = set()
-    for some in batches(pks):
-        sent_back = again.where(RunRow.id.in_(some), *ended, alive).returning(RunRow.group_id)
-        groups.update(await session.scalars(sent_back))
-    for some_groups in batches(sorted(groups)):
-        await session.execute(update(GroupRow).where(GroupRow.id.in_(some_groups), _ENDED).values(state=running))
-    return bool(groups)

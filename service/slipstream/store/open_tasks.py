@@ -1,8 +1,8 @@
 """Groups whose task goes on: their rewards wait for the end of its turn.
 
 A score looks at a task's last answer, and a task that production is still at has none yet. So runs of such a task are
-not scored, and what was scored before it went on is not delivered: `feedback.score_tasks_again` sends it back to be
-scored at the end of the turn.
+not scored, and what was scored before it went on is not delivered: `scoring_again.score_tasks_again` sends it back to
+be scored at the end of the turn.
 """
 
 from __future__ import annotations

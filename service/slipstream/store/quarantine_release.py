@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.store import quarantine
 from slipstream.store.bulk import insert_rows
-from slipstream.store.feedback import rewards_may_change
+from slipstream.store.scoring_again import rewards_may_change
 from slipstream.store.states import GroupState, RunState, TaskState, move
 from slipstream.store.tables.capture import CapturedRow, QuarantinedExchangeRow, TaskRow
 from slipstream.store.tables.runs import GroupRow, RunRow

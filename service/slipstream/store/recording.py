@@ -14,7 +14,7 @@ from slipstream.dialects.form import Dialect
 from slipstream.jsontext import to_json
 from slipstream.selection.decision import Decision
 from slipstream.serving.served import Served
-from slipstream.store import erasure, feedback, replaced_answers, segments, tasks
+from slipstream.store import erasure, feedback, replaced_answers, scoring_again, segments, tasks
 from slipstream.store.bulk import Rows, batches, insert_rows, update_rows
 from slipstream.store.clock_skew import TOLERATED
 from slipstream.store.replaced_answers import Answer, Attempt, Replaced, Stored
@@ -141,10 +141,10 @@ async def add_calls(session: AsyncSession, calls: Sequence[NewCall], now: float)
     await _replace(session, again)
     changed.update(place.call.task_id for place in again)
     with_runs = [name for name, task in pending.items() if task.has_runs]
-    rescore = await feedback.score_tasks_again(session, [name for name in with_runs if name in changed])
+    rescore = await scoring_again.score_tasks_again(session, [name for name in with_runs if name in changed])
     # further calls alone: once a turn, at its end
     ended = [name for name in with_runs if name not in changed and pending[name].state == TaskState.COMPLETE]
-    rescore |= await feedback.score_tasks_again(session, ended, dropped=False)
+    rescore |= await scoring_again.score_tasks_again(session, ended, dropped=False)
     if any(some_feedback):
         refs = [_refs(place.call, pending[place.call.task_id].session_id) for place in (*appended, *again)]
         awaited = await feedback.awaited(session, chain.from_iterable(refs), first_end)
@@ -229,7 +229,7 @@ async def _stored_tasks(session: AsyncSession, task_ids: set[str]) -> dict[str, 
     last = select(func.max(CallRow.position)).where(CallRow.task_id == TaskRow.id).scalar_subquery()
     query = select(
         TaskRow.id, TaskRow.session_id, last, TaskRow.state, TaskRow.revision, TaskRow.marked, TaskRow.labels,
-        TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason, feedback.has_open_groups(),
+        TaskRow.meta, TaskRow.decided, TaskRow.selected, TaskRow.reason, scoring_again.has_open_groups(),
     )  # fmt: skip
     found = {}
     for some in batches(sorted(task_ids)):

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Exists, Select, delete, exists, func, or_,
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from slipstream.selection.decision import Decision
-from slipstream.store import feedback, preferences, quarantine, segments
+from slipstream.store import preferences, quarantine, scoring_again, segments
 from slipstream.store.bulk import batches, update_rows
 from slipstream.store.msg_ids import named_call
 from slipstream.store.states import UNDELIVERED_GROUPS, GroupState, MarkState, TaskState, move
@@ -107,7 +107,7 @@ async def _applied(session: AsyncSession, mark: MarkRow) -> bool:
     if task is None:
         return False
     apply_mark(mark, task)
-    return await feedback.score_tasks_again(session, [task.id])
+    return await scoring_again.score_tasks_again(session, [task.id])
 
 
 async def apply_waiting_marks(session: AsyncSession, task: TaskRow, now: float) -> None:
@@ -160,7 +160,7 @@ async def complete_idle(session: AsyncSession, before: float) -> bool:
     )  # an open task is never decided: by that index
     idle = update(TaskRow).where(*open_, TaskRow.updated_at < before)
     idle = idle.values(state=move(TaskState.OPEN, TaskState.COMPLETE)).returning(TaskRow.id)
-    return await feedback.score_tasks_again(session, (await session.scalars(idle)).all(), dropped=False)
+    return await scoring_again.score_tasks_again(session, (await session.scalars(idle)).all(), dropped=False)
 
 
 async def undecided(session: AsyncSession, owner: int, limit: int) -> list[Undecided]:
