@@ -15,7 +15,7 @@ from slipstream_client import threads
 from slipstream_client.patching import Patches
 
 TELEMETRY = ((threading.Thread, "start"), (threading.Timer, "start"), (ThreadPoolExecutor, "submit"))
-"""What OpenTelemetry's `ThreadingInstrumentor` wraps, in its order."""
+"""The methods that OpenTelemetry's `ThreadingInstrumentor` wraps, in its order."""
 
 
 class FunctionWrapper:

@@ -18,7 +18,7 @@ from slipstream.store.tables.rollouts import LiveScoreRow
 from slipstream.store.tables.serving import UnitRow
 
 TONE = {"webhook": {"url": "http://127.0.0.1:9/", "component": "tone"}}
-"""A calculator of which nobody knows what it answers."""
+"""A calculator whose range is not known."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def test_arms_that_differ_below_zero_are_not_equal(tried: Tried, component
     assert (found["a"]["mean"], found["b"]["mean"], found["difference"]) == (-0.1, -0.9, -0.8)
 
 
-async def test_a_component_whose_range_nobody_knows_is_compared_in_the_one_that_is_said(tried: Tried) -> None:
+async def test_a_component_without_a_known_range_is_compared_in_the_range_of_the_plan(tried: Tried) -> None:
     with pytest.raises(RequestError, match="least and greatest value are known, found tone") as refused:
         await tried.try_(metrics=["failure", "reward.tone"])
     assert (refused.value.status, refused.value.param, refused.value.code) == (422, "metrics.1", "range_not_known")

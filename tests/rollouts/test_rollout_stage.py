@@ -85,13 +85,17 @@ async def test_a_version_that_fails_is_rolled_back_and_noted_once(decided: Decid
     assert last["evidence"]["guardrails"]["failure"]["means"] == {"control": 0.0, "treatment": 1.0}
 
 
-async def test_a_version_that_users_like_is_promoted(decided: Decided) -> None:
-    await decided.open()
-    await decided.pass_(0)
+async def _users_like_it(decided: Decided) -> None:
     for number in range(120):
         treated = number % 2 == 1
         await decided.assign(f"u{number}", treated)
         await decided.say(await decided.call(f"u{number}", treated), float(treated))
+
+
+async def test_a_version_that_users_like_is_promoted(decided: Decided) -> None:
+    await decided.open()
+    await decided.pass_(0)
+    await _users_like_it(decided)
     await decided.pass_(120)
     assert (await decided.rollout()).step == 1
     await decided.units(BOTH * 6)
@@ -128,10 +132,7 @@ async def test_the_detectors_watch_a_version_that_was_promoted_while_the_clock_w
     decided.now = NOW + A_DAY
     await decided.open()
     await decided.pass_(0)
-    for number in range(120):
-        treated = number % 2 == 1
-        await decided.assign(f"u{number}", treated)
-        await decided.say(await decided.call(f"u{number}", treated), float(treated))
+    await _users_like_it(decided)
     await decided.pass_(120)
     await decided.units(BOTH * 6)
     await decided.pass_(120)

@@ -61,7 +61,7 @@ class Call:
             self.metadata |= context.metadata
 
     def returned(self, output: Any) -> None:
-        if (chosen := self._end()) is None:  # nothing is asked of what a call returned that nobody runs again
+        if (chosen := self._end()) is None:  # results of calls that are not chosen are not looked at
             return
         if self.never:
             chosen.failed("never")

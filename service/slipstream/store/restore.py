@@ -158,7 +158,7 @@ async def _erase_again(session: AsyncSession, deletion: _Erasure) -> None:
 def _is_deleted(
     deletion: _Erasure, is_of: Callable[[bytes, erasure.Kind, str], bool], cipher: Cipher | None, packed: bytes
 ) -> bool:
-    """Return whether an exchange, as it stands in the store, is of what was deleted, or cannot be opened to tell."""
+    """Return True for a stored exchange that belongs to what was deleted, and for one that cannot be decrypted."""
     if packed[:1] == MARK:
         try:
             packed = b"" if cipher is None else cipher.open(packed)

@@ -241,7 +241,7 @@ class VersionRegistry:
             async with self._database.write() as session:
                 kept = (await versions.kept(session)).get(version)
                 if kept is None or kept[1] != "sight":
-                    return  # another sidecar has released it, or keeps it for somebody
+                    return  # meanwhile another sidecar released it, or a user had it kept
                 try:
                     await versions.release(session, version, self._clock())
                 except InUse:
